@@ -1,0 +1,393 @@
+"""The control protocol between commands and a supervisor: every struct that crosses control.sock and stats.sock.
+
+A request is one msgpack map on a DEALER; the supervisor's ROUTER answers with 0 or more `item` and `beat` replies and
+then exactly one `reply`, `end` or `error`. docs/control.md is the page; this module is the truth. Additive changes
+only within one version: unknown keys are ignored, new fields have defaults."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw, Struct, field
+
+from engine.messages import NIL, EngineCoreReadyResponse, SamplingParams
+
+CONTROL_VERSION = 1
+BEAT_S = 2.0
+"""A stream that has nothing to say sends a beat this often, so that a vanished caller is noticed."""
+
+State = Literal[
+    "starting", "ready", "idle", "busy", "saturated", "paused", "sleeping", "cordoned", "draining", "stopping",
+    "exited", "failed", "backoff", "stalled", "lost",
+]
+
+
+# ---------------------------------------------------------------- envelope
+
+
+class ControlRequest(Struct, kw_only=True, omit_defaults=True):
+    v: int = CONTROL_VERSION
+    id: int
+    verb: str
+    args: Raw = NIL
+    """The verb's own struct below, as a map."""
+    version: str = ""
+    """The caller's package version, for the log."""
+
+
+class ErrorInfo(Struct, kw_only=True, omit_defaults=True):
+    """enginectl.errors.CtlError, as fields."""
+
+    id: str
+    message: str
+    cause: str = ""
+    try_: list[str] = field(default_factory=list, name="try")
+    see: list[str] = []
+    exit: int = 1
+
+
+class ControlReply(Struct, kw_only=True, omit_defaults=True):
+    v: int = CONTROL_VERSION
+    id: int
+    kind: Literal["reply", "item", "end", "beat", "error"]
+    data: Raw = NIL
+    error: ErrorInfo | None = None
+
+
+# ---------------------------------------------------------------- what a supervisor shows
+
+
+class StepStats(Struct, kw_only=True):
+    """Step times over the window, ms. `derived`: from output spacing, because the engine does not report them."""
+
+    now_ms: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    steps: int = 0
+    window_s: float = 60.0
+    schedule_ms: float | None = None
+    execute_ms: float | None = None
+    sample_ms: float | None = None
+    update_ms: float | None = None
+    derived: bool = False
+    histogram: list[int] = []
+    """Counts in the buckets of HISTOGRAM_MS plus one above the last."""
+    recent_ms: list[float] = []
+    """The youngest steps, oldest first, at most 120."""
+
+
+HISTOGRAM_MS = (5.0, 10.0, 15.0, 20.0, 25.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+
+
+class Stats(Struct, kw_only=True):
+    """Rates are over window_s and fall to 0 within one interval of idle. None: cannot be known for this engine."""
+
+    window_s: float = 10.0
+    running: int = 0
+    waiting: int = 0
+    skipped: int = 0
+    kv_used_ratio: float | None = None
+    kv_blocks: int | None = None
+    kv_used_blocks: int | None = None
+    prefix_hit_ratio: float | None = None
+    decode_tok_s: float = 0.0
+    prefill_tok_s: float = 0.0
+    requests_in_s: float = 0.0
+    preempted_per_min: float = 0.0
+    ttft_p50_s: float | None = None
+    ttft_p95_s: float | None = None
+    tpot_p50_ms: float | None = None
+    tpot_p95_ms: float | None = None
+    step: StepStats = field(default_factory=StepStats)
+    step_counter: int = 0
+    loop_counter: int | None = None
+    loop_age_s: float | None = None
+    """Since the loop was last seen to turn."""
+    input_queue: int | None = None
+    output_queue: int | None = None
+    rejected_messages: int = 0
+    dropped_outputs: int = 0
+    finished_total: int = 0
+    aborted_total: int = 0
+    failed_total: int = 0
+    tokens_total: int = 0
+    history: dict[str, list[float]] = {}
+    """One point a second, oldest first, at most 60: running, waiting, decode_tok_s, prefill_tok_s, kv_used_ratio."""
+
+
+class ProcessInfo(Struct, kw_only=True):
+    pid: int
+    start_time: float
+    """Kernel start time, clock ticks since boot; with the boot id it says which process a pid was."""
+    cpu_percent: float = 0.0
+    rss_bytes: int = 0
+
+
+class PhaseInfo(Struct, kw_only=True):
+    """One named part of a start: spawn, handshake, load weights, kv cache, warm-up."""
+
+    name: str
+    began_s: float
+    """Since the start began."""
+    took_s: float | None = None
+    """None while it goes on."""
+    last_took_s: float | None = None
+    """How long it took the last time this engine started."""
+    detail: str = ""
+
+
+class ExitInfo(Struct, kw_only=True):
+    """How a process ended: a code or a signal by name, and what was known of why."""
+
+    code: int | None = None
+    signal: str | None = None
+    cause: str = ""
+    phase: str = ""
+    at: float = 0.0
+    """Wall clock, s."""
+    requested: bool = False
+    evidence: str = ""
+    """Directory with what was saved."""
+
+
+class EngineView(Struct, kw_only=True):
+    """One engine as its supervisor sees it; also what `-o json` prints and stats.sock publishes."""
+
+    schema: str = "enginectl/v1"
+    kind: str = "Engine"
+    name: str
+    state: State
+    reason: str = ""
+    """Why it is in this state, for states that need one."""
+    instance: str = ""
+    model: str = ""
+    engine: str = "enginectl"
+    """What kind of engine: enginectl or vllm, with its version once known."""
+    supervisor: ProcessInfo | None = None
+    process: ProcessInfo | None = None
+    started_at: float = 0.0
+    """Wall clock, s."""
+    uptime_s: float = 0.0
+    ready_after_s: float | None = None
+    last_ready_after_s: float | None = None
+    phases: list[PhaseInfo] = []
+    ready: EngineCoreReadyResponse | None = None
+    asked: dict[str, str | int | float | bool | None] = {}
+    """The settings that were given."""
+    cordoned: bool = False
+    drain: DrainProgress | None = None
+    stats: Stats | None = None
+    restarts: int = 0
+    restart_policy: str = "no"
+    next_restart_in_s: float | None = None
+    last_exit: ExitInfo | None = None
+    log: str = ""
+    supervisor_version: str = ""
+    observed_at: float = 0.0
+    """Wall clock, s, of this view."""
+
+
+class RequestView(Struct, kw_only=True):
+    """One request in flight. Never its text or tokens."""
+
+    id: str
+    external_id: str | None = None
+    state: Literal["waiting", "running", "preempted"] = "waiting"
+    age_s: float = 0.0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    max_tokens: int | None = None
+    blocks: int | None = None
+    blocks_needed: int | None = None
+    cached_ratio: float | None = None
+    ttft_s: float | None = None
+    tpot_ms: float | None = None
+    client: int = 0
+    priority: int = 0
+    preemptions: int = 0
+    waits_for: str = ""
+    is_hog: bool = False
+    """Holds far more of the engine than its fair share; `note` says of what."""
+    note: str = ""
+
+
+class DrainProgress(Struct, kw_only=True):
+    began_s_ago: float = 0.0
+    grace_s: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    tokens_left: int = 0
+    tok_s: float = 0.0
+    eta_s: float | None = None
+    worst_id: str = ""
+    worst_eta_s: float | None = None
+    will_miss: list[str] = []
+
+
+class EventView(Struct, kw_only=True):
+    """One line of `events`: something that happened to an engine."""
+
+    ts: float
+    seq: int
+    type: str
+    text: str
+    data: dict[str, str | int | float | bool | None] = {}
+
+
+# ---------------------------------------------------------------- verbs: arguments and results
+
+
+class StatusArgs(Struct, kw_only=True):
+    """verb `status` -> EngineView."""
+
+
+class WatchArgs(Struct, kw_only=True):
+    """verb `watch`: a stream of EngineView, one now and one at each change (state, phase, drain progress), at least
+    every interval_s. Ends when the supervisor ends."""
+
+    interval_s: float = 1.0
+
+
+class RequestsArgs(Struct, kw_only=True):
+    """verb `requests` -> RequestList."""
+
+    limit: int = 1000
+
+
+class RequestList(Struct, kw_only=True):
+    items: list[RequestView]
+    total: int
+
+
+class EventsArgs(Struct, kw_only=True):
+    """verb `events` -> EventList; the youngest `limit`, oldest first."""
+
+    limit: int = 100
+    since_seq: int = 0
+
+
+class EventList(Struct, kw_only=True):
+    items: list[EventView]
+
+
+class CallArgs(Struct, kw_only=True):
+    """verb `call` -> CallResult. `args` are positional; a deadline that passes is error E1403."""
+
+    utility: str
+    args: list[Raw] = []
+    timeout_s: float = 30.0
+
+
+class CallResult(Struct, kw_only=True):
+    value: Raw
+    took_ms: float
+    step: int = 0
+
+
+class AbortArgs(Struct, kw_only=True):
+    """verb `abort` -> AbortResult, after the requests are gone. `ids`: engine ids, external ids or unique prefixes."""
+
+    ids: list[str] = []
+    all: bool = False
+    older_s: float | None = None
+    timeout_s: float = 10.0
+
+
+class AbortOutcome(Struct, kw_only=True):
+    asked: str
+    id: str = ""
+    result: Literal["aborted", "already-finished", "not-found", "ambiguous", "timeout"]
+    detail: str = ""
+
+
+class AbortResult(Struct, kw_only=True):
+    items: list[AbortOutcome]
+
+
+class GenerateArgs(Struct, kw_only=True):
+    """verb `generate`: a stream of GenerateChunk; its `end` carries GenerateEnd. A caller that vanishes aborts it."""
+
+    request_id: str = ""
+    """Empty: the supervisor makes one."""
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    priority: int = 0
+    cache_salt: str | None = None
+
+
+class GenerateChunk(Struct, kw_only=True, omit_defaults=True):
+    request_id: str
+    token_ids: list[int]
+    logprobs: Raw = NIL
+    prompt_logprobs: Raw = NIL
+
+
+class GenerateEnd(Struct, kw_only=True):
+    request_id: str
+    finish_reason: str
+    """stop, length, abort or error"""
+    stop_reason: int | str | None = None
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    ttft_s: float | None = None
+    total_s: float = 0.0
+
+
+class StopArgs(Struct, kw_only=True):
+    """verb `stop`: a stream of StopStage; ends when engine and supervisor are about to be gone."""
+
+    grace_s: float = 10.0
+    """How long requests get before they are aborted; 0 aborts at once."""
+    term_s: float = 5.0
+    """How long a process gets after the abort before TERM, and after TERM before KILL."""
+
+
+class StopStage(Struct, kw_only=True):
+    stage: Literal["drain", "abort", "terminate", "kill", "gone"]
+    detail: str = ""
+    elapsed_s: float = 0.0
+
+
+class DrainArgs(Struct, kw_only=True):
+    """verb `drain`: a stream of DrainProgress; `end` carries DrainEnd. Cancelled by `uncordon`."""
+
+    grace_s: float = 300.0
+    on_timeout: Literal["abort", "fail"] = "abort"
+    stop: bool = True
+    """Stop the engine once it is empty."""
+
+
+class DrainEnd(Struct, kw_only=True):
+    drained: bool
+    finished: int = 0
+    aborted: int = 0
+    took_s: float = 0.0
+    detail: str = ""
+
+
+class CordonArgs(Struct, kw_only=True):
+    """verbs `cordon` and `uncordon` -> EngineView. `uncordon` also cancels a drain."""
+
+
+class RestartArgs(Struct, kw_only=True):
+    """verb `restart`: a stream of EngineView until ready; `end` carries the last."""
+
+    grace_s: float = 10.0
+    timeout_s: float = 600.0
+
+
+class KillArgs(Struct, kw_only=True):
+    """verb `kill` -> ExitInfo: KILL to the engine's process group now. The supervisor ends too unless it restarts."""
+
+
+class StacksArgs(Struct, kw_only=True):
+    """verb `stacks` -> Stacks. Works on an engine whose loop does not turn (faulthandler on a signal)."""
+
+    timeout_s: float = 5.0
+
+
+class Stacks(Struct, kw_only=True):
+    text: str
