@@ -1,0 +1,154 @@
+"""Where things are kept: the state directory (evidence, settings, locks) and the runtime directory (sockets).
+
+Enters: the environment. Leaves: paths that were checked to be ours. Creates directories as 0700 before anything is put
+in them and refuses, with the owner and the remedy, whatever somebody else could write to."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import stat
+import zlib
+from pathlib import Path
+
+from enginectl.errors import BadRuntimeDir, UsageError
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+SOCKET_PATH_BYTES = 107
+"""What the kernel allows for the path of a unix socket."""
+LONGEST_SOCKET = "control.sock"
+STATE_SETTING = "ENGINECTL_STATE_DIR"
+RUNTIME_SETTING = "ENGINECTL_RUNTIME_DIR"
+
+
+def check_name(name: str) -> str:
+    """The name itself. Raises UsageError when an engine cannot be called that."""
+    if NAME_PATTERN.fullmatch(name) is None:
+        raise UsageError(
+            f"not an engine name: {name[:100]!r}",
+            cause="a name has 1 to 80 letters, digits, '_', '.', '-' and begins with a letter or digit",
+        )
+    return name
+
+
+def state_root() -> Path:
+    """The state directory; not created here. A relative setting counts from the working directory."""
+    if given := os.environ.get(STATE_SETTING):
+        return Path(given).absolute()
+    if base := os.environ.get("XDG_STATE_HOME"):
+        return Path(base).absolute() / "enginectl"
+    home = _home()
+    return home / ".local" / "state" / "enginectl" if home else Path(f"/tmp/enginectl-{os.geteuid()}/state")
+
+
+def runtime_root() -> Path:
+    """The runtime directory; not created here. An XDG_RUNTIME_DIR that is not a directory of ours is passed over."""
+    if given := os.environ.get(RUNTIME_SETTING):
+        return Path(given).absolute()
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        root = Path(base).absolute()
+        if root.is_dir() and root.stat().st_uid == os.geteuid() and os.access(root, os.W_OK | os.X_OK):
+            return root / "enginectl"
+    return Path(f"/tmp/enginectl-{os.geteuid()}")
+
+
+def _home() -> Path | None:
+    candidates = [os.environ.get("HOME")]
+    try:
+        candidates.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        pass
+    for text in candidates:
+        if text and text != "/" and Path(text).is_dir():
+            return Path(text)
+    return None
+
+
+def runtime_name(root: Path, name: str, state: Path) -> str:
+    """The directory of one engine below the runtime root: its name, or a short hash where the path of a socket would
+    be too long. Raises BadRuntimeDir when even that does not fit."""
+    if _fits(root, name):
+        return name
+    short = f"x{zlib.crc32(f'{state}/{name}'.encode()):08x}"
+    if _fits(root, short):
+        return short
+    longest = root / short / LONGEST_SOCKET
+    raise BadRuntimeDir(
+        f"runtime directory is too long for sockets: {root}",
+        cause=f"the path of a unix socket may have {SOCKET_PATH_BYTES} bytes; {longest} has {len(os.fsencode(longest))}",
+        try_=[f"{RUNTIME_SETTING}=/tmp/enginectl-{os.geteuid()} enginectl start ..."],
+    )
+
+
+def _fits(root: Path, name: str) -> bool:
+    return len(os.fsencode(root / name / LONGEST_SOCKET)) <= SOCKET_PATH_BYTES
+
+
+def make_root(path: Path, setting: str) -> Path:
+    """Creates a root directory, or checks the one that is there: ours, no link, writable by nobody else."""
+    if path.parent.name.startswith("enginectl-") and path.parent.parent == Path("/tmp"):
+        make_root(path.parent, setting)
+    _make(path, setting, parents=True)
+    return _verify(path, setting, forbidden=0o022)
+
+
+def make_private(path: Path, setting: str) -> Path:
+    """Creates a 0700 directory, or checks the one that is there: ours, no link, closed to everybody else."""
+    _make(path, setting, parents=False)
+    return _verify(path, setting, forbidden=0o077)
+
+
+def verify_private(path: Path, setting: str) -> bool:
+    """True when it is there and safe, False when it is not there. Raises BadRuntimeDir."""
+    if not os.path.lexists(path):
+        return False
+    _verify(path, setting, forbidden=0o077)
+    return True
+
+
+def _make(path: Path, setting: str, *, parents: bool) -> None:
+    try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise BadRuntimeDir(f"cannot create {path}", cause=_reason(error), try_=[_remedy(setting)]) from None
+
+
+def _verify(path: Path, setting: str, *, forbidden: int) -> Path:
+    try:
+        seen = os.lstat(path)
+    except OSError as error:
+        raise BadRuntimeDir(f"cannot use {path}", cause=_reason(error), try_=[_remedy(setting)]) from None
+    if stat.S_ISLNK(seen.st_mode):
+        raise BadRuntimeDir(f"refusing {path}: it is a symbolic link", try_=[f"set {setting} to the real path"])
+    if not stat.S_ISDIR(seen.st_mode):
+        raise BadRuntimeDir(f"refusing {path}: it is not a directory", try_=[_remedy(setting)])
+    if seen.st_uid != os.geteuid():
+        who = f"{owner_name(seen.st_uid)} (uid {seen.st_uid}), you are uid {os.geteuid()}"
+        fix = f"sudo chown -R {os.geteuid()} {path}"
+        raise BadRuntimeDir(f"refusing {path}: it belongs to {who}", try_=[fix, _remedy(setting)])
+    if seen.st_mode & forbidden:
+        mode = oct(stat.S_IMODE(seen.st_mode))
+        raise BadRuntimeDir(f"refusing {path}: others may enter or write it (mode {mode})", try_=[f"chmod 700 {path}"])
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise BadRuntimeDir(f"refusing {path}: it is not writable", try_=[f"chmod 700 {path}", _remedy(setting)])
+    return path
+
+
+def owner_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return "nobody known"
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
+
+
+def _remedy(setting: str) -> str:
+    return f"set {setting} to a directory of your own"

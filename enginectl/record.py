@@ -1,0 +1,136 @@
+"""record.json and the lock of one engine: what its supervisor writes down so that others find it, alive or dead.
+
+Only the holder of the lock writes or removes. Readers take every file as possibly garbage."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from engine.messages import EngineCoreReadyResponse
+from enginectl.control import ExitInfo, PhaseInfo, State
+from enginectl.errors import BadRuntimeDir, Conflict
+from enginectl.identity import ProcessId
+from enginectl.settings import Scalar
+
+T = TypeVar("T")
+MAX_STATE_FILE_BYTES = 4 * 1024**2
+
+
+class Record(Struct, kw_only=True):
+    """The last word of a supervisor about its engine. No prompt, no output, no request id."""
+
+    v: int = 1
+    name: str
+    instance: str = ""
+    uid: int = 0
+    runtime_dir: str = ""
+    """Directory with this engine's sockets."""
+    supervisor: ProcessId | None = None
+    engine: ProcessId | None = None
+    state: State = "starting"
+    ended: bool = False
+    """True once the supervisor has finished on purpose; a record without it and without its process is stale."""
+    reason: str = ""
+    model: str = ""
+    engine_kind: str = "enginectl"
+    engine_version: str = ""
+    supervisor_version: str = ""
+    started_at: float = 0.0
+    """Wall clock, s."""
+    ready_after_s: float | None = None
+    ready: EngineCoreReadyResponse | None = None
+    asked: dict[str, Scalar] = {}
+    restarts: int = 0
+    restart_policy: str = "no"
+    phases: list[PhaseInfo] = []
+    last_exit: ExitInfo | None = None
+
+
+class LastStart(Struct, kw_only=True):
+    """last_start.json: how long the last start that became ready took, whole and by phase."""
+
+    ready_after_s: float = 0.0
+    phases: dict[str, float] = {}
+
+
+def read_json(path: Path, kind: type[T]) -> T | None:
+    """None when it is missing, unreadable, too big or not what it should be."""
+    try:
+        if os.path.getsize(path) > MAX_STATE_FILE_BYTES:
+            return None
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def write_json(path: Path, value: Struct) -> None:
+    """Whole or not at all: a temporary file in the same directory, fsync, rename. Raises BadRuntimeDir."""
+    data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    try:
+        write_atomic(path, data)
+    except OSError as error:
+        raise BadRuntimeDir(f"cannot write {path}", cause=str(error.strerror or error)) from None
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Mode 0600, whole or not at all. Raises OSError."""
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class EngineLock:
+    """An flock held for the life of a supervisor. Whoever holds it is the engine's only owner."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def acquire(self) -> None:
+        """Does not wait. Raises Conflict when another supervisor holds it, BadRuntimeDir when it cannot be made."""
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise BadRuntimeDir(f"cannot open lock {self.path}", cause=str(error.strerror or error)) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise Conflict(
+                f"engine {self.path.parent.name!r} has a supervisor already (pid {holder})", cause="its lock is held"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """The file stays: removing it would let two holders exist."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def lock_is_held(path: Path) -> bool:
+    """Whether somebody holds it now, without ever taking it: from /proc/locks, where our own kernel shows it."""
+    try:
+        seen = os.stat(path)
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return False
+    wanted = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino}"
+    return any("FLOCK" in line and f" {wanted} " in line for line in lines)
