@@ -46,7 +46,7 @@ class EventType(IntEnum):
 # ---------------------------------------------------------------- handshake
 
 
-class HandshakeStatus(Struct):
+class HandshakeStatus(Struct, omit_defaults=True):
     """HELLO or READY, engine to frontend. `local`: the frontend itself started this engine."""
 
     status: str
@@ -190,6 +190,12 @@ class UtilityCall(Struct, array_like=True):
     args: list[Raw] = []
 
 
+class AbortIds(Struct):
+    """ABORT: end these requests. Unknown and ended ids are no error."""
+
+    request_ids: list[str]
+
+
 class StartDPWave(Struct, array_like=True):
     wave: int
     exclude_engine_index: int
@@ -198,13 +204,27 @@ class StartDPWave(Struct, array_like=True):
 # ---------------------------------------------------------------- outputs
 
 
-class NdArray(Struct, array_like=True):
-    """An array on the wire: dtype as `<i4` (numpy) or `float32` (torch), C order. `data` holds the raw bytes here;
-    on the wire they are extension type 3 inline when short, else the number of the frame that holds them."""
+class NdArray:
+    """An array on the wire: dtype as `<i4` (numpy) or `float32` (torch), C order, `data` the raw bytes.
 
-    dtype: str
-    shape: list[int]
-    data: bytes
+    No Struct: only `codec` may write and read it, since long data travels in a frame of its own."""
+
+    __slots__ = ("data", "dtype", "shape")
+
+    def __init__(self, dtype: str, shape: list[int], data: bytes) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.data = data
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NdArray):
+            return NotImplemented
+        return (self.dtype, self.shape, self.data) == (other.dtype, other.shape, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"NdArray({self.dtype!r}, {self.shape!r}, {len(self.data)} bytes)"
 
 
 class Logprobs(Struct, array_like=True):
@@ -335,6 +355,10 @@ class SchedulerStats(Struct, kw_only=True):
     """Since start: frames dropped because they could not be read."""
     dropped_outputs: int = 0
     """Since start: outputs dropped because their client's byte budget was spent."""
+
+
+class EngineDead(Struct):
+    """What a client reads instead of outputs when ENGINE_CORE_DEAD arrives."""
 
 
 class EngineCoreOutputs(Struct, array_like=True):
