@@ -20,6 +20,8 @@ class Add:
 
     request: Request
     seq: int
+    abort_immediately: bool = False
+    """Admitted and aborted at once: its client only wants the final output."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,374 @@
+"""EngineCoreProc: an EngineCore behind two queues and two IO threads, with a busy loop between them.
+
+engine-in -> input_queue -> main loop (here) -> output_queue -> engine-out. The loop never touches a socket. It ends in
+SystemExit(0) after a clean shutdown; any exception here, in the executor or in an IO thread becomes last words
+(ENGINE_CORE_DEAD behind everything queued) and a non-zero exit."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+
+import zmq
+
+from engine.config import EngineConfig
+from engine.core import EngineCore, Outputs
+from engine.errors import EngineBug, EngineDeadError, EngineStartError, RequestRefused
+from engine.executor.base import Executor
+from engine.handshake import Handshake
+from engine.io_in import Counters, InputThread
+from engine.io_out import OutputThread
+from engine.lifecycle import Event, Lifecycle, Phase
+from engine.messages import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineStats,
+    FinishReason,
+    QueueDepths,
+    SchedulerStats,
+    UtilityOutput,
+)
+from engine.queues import (
+    Abort,
+    AbortsQueue,
+    Add,
+    Call,
+    ClientGone,
+    Emit,
+    ExecutorFailed,
+    InputQueue,
+    LastWords,
+    OutputQueue,
+    Refuse,
+    RefuseCall,
+    ThreadDied,
+    ToLoop,
+    Wakeup,
+)
+from engine.signals import StopSignals
+from engine.status import StatusReport
+from engine.rpc import answer, answer_instantly
+from engine.scheduler.request import Request
+from engine.views import Published, publish
+
+logger = logging.getLogger("engine")
+
+LAST_WORDS_S = 5.0
+THREADS_START_S = 10.0
+STARVED_YIELD_S = 0.001
+
+
+class EngineCoreProc(EngineCore):
+    """Built with a finished handshake; run_busy_loop() then owns the main thread until the engine ends."""
+
+    def __init__(
+        self, config: EngineConfig, handshake: Handshake, signals: StopSignals, status: StatusReport,
+        engine_index: int = 0, executor: Executor | None = None,
+    ) -> None:
+        self.lifecycle = Lifecycle()
+        self.signals = signals
+        self.handshake = handshake
+        self.counters = Counters()
+        self.input_queue: InputQueue = SimpleQueue()
+        self.aborts_queue: AbortsQueue = SimpleQueue()
+        self.output_queue: OutputQueue = SimpleQueue()
+        self.loop_counter = 0
+        self.fault: str | None = None
+        """Why the engine is dying, once it is."""
+        self._idle_reported = True
+        super().__init__(config, executor, status, engine_index)
+        self.executor.register_failure_callback(lambda cause: self.input_queue.put(ExecutorFailed(cause)))
+        self.ready = self.ready_response()
+        self.published = Published(EngineStats(phase=Phase.STARTING.value))
+        self._quiet: list[tuple[Future[object], bool]] = []
+        self.publish()
+
+    def start_threads(self) -> None:
+        """Connects to every client and sends each the ready response. Raises EngineStartError after 10 s."""
+        self._context = zmq.Context()
+        shared = {"context": self._context, "addresses": self.handshake.addresses, "engine_index": self.engine_index}
+        self.engine_out = OutputThread(
+            **shared, output_queue=self.output_queue, input_queue=self.input_queue, counters=self.counters,
+            client_byte_budget=self.config.client_byte_budget,
+        )
+        self.engine_in = InputThread(
+            **shared, ready_response=self.ready, input_queue=self.input_queue, aborts_queue=self.aborts_queue,
+            output_queue=self.output_queue, admit=self.preprocess_add_request,
+            instant=lambda call: answer_instantly(self, call), dialects=self.engine_out.dialects,
+            counters=self.counters,
+        )
+        self.engine_out.start()
+        self.engine_in.start()
+        self._wait_for_input_thread()
+
+    def _wait_for_input_thread(self) -> None:
+        """Until it has sent the ready response. While it lives and a coordinator is expected, waiting goes on."""
+        began = time.monotonic()
+        while not self.engine_in.started.wait(0.2):
+            waited = time.monotonic() - began
+            has_coordinator = self.handshake.addresses.coordinator_input is not None
+            if not self.engine_in.is_alive() or (waited > THREADS_START_S and not has_coordinator):
+                raise EngineStartError(
+                    f"the input thread was not ready after {waited:.1f} s", phase="handshake", cause=self._thread_fault()
+                )
+
+    def _thread_fault(self) -> str:
+        try:
+            message = self.input_queue.get_nowait()
+        except Empty:
+            return ""
+        return message.cause if isinstance(message, ThreadDied) else ""
+
+    # ------------------------------------------------------------ the loop
+
+    def run_busy_loop(self) -> None:
+        """Until a final phase. Raises EngineDeadError when the engine can no longer work."""
+        self.signals.attach(self.input_queue)
+        self.lifecycle.advance(Event.STARTED)
+        while not self.lifecycle.phase.is_final:
+            self._process_input_queue()
+            self._handle_shutdown()
+            self._process_engine_step()
+            self._complete_quiet()
+            self.loop_counter += 1
+            self.publish()
+
+    def _process_input_queue(self) -> None:
+        """Blocks without work (no CPU when idle), never with work; then empties the queue."""
+        if not self.scheduler.has_work and self.lifecycle.phase.may_sleep and not self.signals.requested:
+            self._report_idle()
+            self._clear_aborts_queue()
+            self._handle_client_request(self.input_queue.get())
+        while True:
+            try:
+                message = self.input_queue.get_nowait()
+            except Empty:
+                return
+            self._handle_client_request(message)
+
+    def _process_engine_step(self) -> None:
+        if not (self.lifecycle.phase.may_step and self.scheduler.has_work):
+            return
+        preempted = self.scheduler.counters.preemptions
+        outputs = self.step(self._process_aborts_queue)
+        if self.step_tokens:
+            self.post_step(outputs, self.scheduler.counters.preemptions - preempted)
+        elif self.scheduler.has_unfinished:
+            time.sleep(STARVED_YIELD_S)
+
+    def post_step(self, outputs: Outputs, preempted: int) -> None:
+        """Sends what the step gave, with its figures to one client, and keeps them in the flight record."""
+        stats = self._scheduler_stats(preempted)
+        self.flight_record.add(stats)
+        self._idle_reported = False
+        first = min(outputs) if outputs else 0
+        self._emit(first, outputs.pop(first, []), stats)
+        for client, items in outputs.items():
+            self._emit(client, items)
+
+    def _report_idle(self) -> None:
+        """Once when work ends, so that watchers see empty queues."""
+        if not self._idle_reported:
+            self._idle_reported = True
+            self._emit(0, [], self._scheduler_stats(0))
+
+    def _scheduler_stats(self, preempted: int) -> SchedulerStats:
+        stats = self.scheduler.make_stats()
+        stats.loop_counter = self.loop_counter
+        stats.num_preempted = preempted
+        stats.step_timings = self.timings
+        stats.queue_depths = self._queue_depths()
+        stats.rejected_messages = self.counters.rejected_messages
+        stats.dropped_outputs = self.counters.dropped_outputs
+        return stats
+
+    def _queue_depths(self) -> QueueDepths:
+        return QueueDepths(
+            input_queue=self.input_queue.qsize(), output_queue=self.output_queue.qsize(),
+            aborts_queue=self.aborts_queue.qsize(), pending_bytes=self.counters.pending_bytes,
+        )
+
+    def publish(self) -> None:
+        """Makes the state between two turns visible to other threads."""
+        publish(self)
+
+    # ------------------------------------------------------------ answers that come later
+
+    def when_quiet(self, clear_cache: bool) -> Future[object]:
+        """Completes once nothing runs any more, or is cancelled by a shutdown."""
+        future: Future[object] = Future()
+        self._quiet.append((future, clear_cache))
+        return future
+
+    def then(self, first: Future[object], act: Callable[[], None]) -> Future[object]:
+        """A Future that completes after `first` did and `act` ran, in the main thread."""
+        second: Future[object] = Future()
+
+        def run(done: Future[object]) -> None:
+            if done.cancelled():
+                second.cancel()
+                second.set_running_or_notify_cancel()
+                return
+            try:
+                act()
+            except Exception as error:
+                second.set_exception(error)
+            else:
+                second.set_result(None)
+
+        first.add_done_callback(run)
+        return second
+
+    def _complete_quiet(self) -> None:
+        if not self._quiet or (self.scheduler.num_running and not self.lifecycle.phase.is_shutting_down):
+            return
+        waiting, self._quiet = self._quiet, []
+        for future, clear_cache in waiting:
+            if self.lifecycle.phase.is_shutting_down:
+                future.cancel()
+                future.set_running_or_notify_cancel()
+                continue
+            if clear_cache:
+                self.scheduler.reset_prefix_cache()
+            future.set_result(None)
+
+    # ------------------------------------------------------------ one message
+
+    def _handle_client_request(self, message: ToLoop) -> None:
+        match message:
+            case Add(request=request, abort_immediately=abort_immediately):
+                self._handle_add(request, abort_immediately)
+            case Refuse(request_id=request_id, client_index=client, text=text):
+                self._finish_unadmitted(request_id, client, FinishReason.ERROR, text)
+            case Abort(request_ids=ids, seq=seq):
+                self.emit_all(self.abort_requests(ids, before_seq=seq))
+            case Call(call=call):
+                answer(self, call)
+            case RefuseCall(call_id=call_id, client_index=client, text=text):
+                self.emit_utility(client, UtilityOutput(call_id, text))
+            case ClientGone(client_index=client):
+                logger.warning("client %d reads nothing: its requests are aborted, its outputs dropped", client)
+                self.abort_requests(None, client_index=client)
+            case ExecutorFailed(cause=cause):
+                raise EngineDeadError(f"the executor failed: {cause}")
+            case ThreadDied(name=name, cause=cause):
+                raise EngineDeadError(f"thread {name} died: {cause}")
+            case Wakeup():
+                pass
+
+    def _handle_add(self, request: Request, abort_immediately: bool) -> None:
+        if not self.lifecycle.phase.may_admit:
+            self._finish_unadmitted(request.request_id, request.client_index, FinishReason.ABORT, None)
+            return
+        try:
+            self.add_request(request)
+        except RequestRefused as error:
+            self._finish_unadmitted(request.request_id, request.client_index, FinishReason.ERROR, str(error))
+            return
+        if abort_immediately:
+            self.emit_all(self.abort_requests([request.request_id]))
+
+    def _finish_unadmitted(self, request_id: str, client: int, reason: FinishReason, text: str | None) -> None:
+        self.counters.refused_requests += 1
+        self._emit(client, [EngineCoreOutput(request_id, [], finish_reason=reason, stop_reason=text)])
+
+    def _process_aborts_queue(self) -> None:
+        """The early lane: aborts that arrived while the model ran take effect before its outputs are used."""
+        while True:
+            try:
+                abort = self.aborts_queue.get_nowait()
+            except Empty:
+                return
+            self.emit_all(self.abort_requests(abort.request_ids, before_seq=abort.seq))
+
+    def _clear_aborts_queue(self) -> None:
+        """Their twins in input_queue have been handled or will be: nothing that is live depends on them."""
+        while True:
+            try:
+                self.aborts_queue.get_nowait()
+            except Empty:
+                return
+
+    # ------------------------------------------------------------ outputs
+
+    def _emit(self, client: int, items: list[EngineCoreOutput], stats: SchedulerStats | None = None) -> None:
+        self.output_queue.put(
+            Emit(client, EngineCoreOutputs(self.engine_index, items, stats, time.monotonic()))
+        )
+
+    def emit_all(self, outputs: Outputs) -> None:
+        for client, items in outputs.items():
+            self._emit(client, items)
+
+    def emit_utility(self, client: int, result: UtilityOutput) -> None:
+        """Answers one call. Any thread: a Future may complete anywhere."""
+        self.output_queue.put(
+            Emit(client, EngineCoreOutputs(self.engine_index, [], None, time.monotonic(), result))
+        )
+
+    # ------------------------------------------------------------ the end
+
+    def _handle_shutdown(self) -> None:
+        """Signals, the drain's deadline, and the moment when no work is left."""
+        life = self.lifecycle
+        if self.signals.requested:
+            self.signals.requested = False
+            grace = self.config.orphan_grace_s if self.signals.is_orphan else self.config.shutdown_timeout_s
+            self.begin_shutdown(grace, may_cancel=False)
+        if life.is_overdue:
+            logger.warning("drain deadline reached with %d requests left", self.scheduler.num_unfinished)
+            life.advance(Event.DEADLINE_REACHED)
+        if life.phase is Phase.ABORTING:
+            self.emit_all(self.abort_requests(None))
+        if life.phase in (Phase.DRAINING, Phase.ABORTING) and not self.scheduler.has_unfinished:
+            self._report_idle()
+            life.advance(Event.WORK_DONE)
+
+    def begin_shutdown(self, timeout_s: float, *, may_cancel: bool) -> None:
+        phase = self.lifecycle.ask_shutdown(timeout_s, may_cancel=may_cancel)
+        logger.info("shutdown asked: %s, %d requests in flight", phase.value, self.scheduler.num_unfinished)
+        if phase is Phase.DRAINING:
+            self.wake_up()
+            self.resume_scheduler()
+
+    def _send_engine_dead(self) -> None:
+        """ENGINE_CORE_DEAD to every client after what is queued, then both threads end. At most LAST_WORDS_S."""
+        self.engine_in.stop(1.0)
+        self._refuse_what_is_queued()
+        self.output_queue.put(LastWords())
+        self.engine_out.join(LAST_WORDS_S)
+        if self.engine_out.is_alive():
+            logger.error("engine-out did not finish within %.0f s: some clients may not have heard", LAST_WORDS_S)
+
+    def _refuse_what_is_queued(self) -> None:
+        while True:
+            try:
+                message = self.input_queue.get_nowait()
+            except Empty:
+                return
+            match message:
+                case Add(request=request):
+                    self._finish_unadmitted(request.request_id, request.client_index, FinishReason.ABORT, None)
+                case Refuse() | RefuseCall() | Call():
+                    self._handle_client_request(message)
+                case _:
+                    pass
+
+    def shutdown(self) -> None:
+        """Last words, threads, sockets, executor. In that order; safe to call twice."""
+        context: zmq.Context[zmq.Socket[bytes]] | None = getattr(self, "_context", None)
+        if context is not None and not context.closed:
+            self._send_engine_dead()
+            context.destroy(linger=0)
+        super().shutdown()
+
+    def die(self, error: BaseException) -> None:
+        """Marks the engine dead; shutdown() then says it to everybody."""
+        self.fault = f"{type(error).__name__}: {error}"
+        if not isinstance(error, EngineBug) and self.lifecycle.phase is not Phase.DEAD:
+            logger.error("the engine dies: %s", self.fault)
+        self.lifecycle.phase = Phase.DEAD
+        self.status.failed(error, phase="dead")

@@ -1,0 +1,107 @@
+"""Stop signals, the parent's death and stack dumps: remembered from the first instruction of the process on.
+
+Until the loop runs, SIGTERM and SIGINT raise SystemExit(143) in the main thread, once, and a thread makes sure after
+MAKE_SURE_S. Once the loop runs they set `requested` and put a Wakeup into its queue: SimpleQueue.put is re-entrant, so
+a handler may interrupt the queue's own lock. A repeated signal changes nothing: clean-up is never interrupted."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.queues import InputQueue
+
+STOPPED_BEFORE_READY = 143
+MAKE_SURE_S = 3.0
+_PR_SET_PDEATHSIG = 1
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Made and used by the main thread."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._queue: InputQueue | None = None
+        self._parent = os.getppid()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def install(self) -> None:
+        for number in _STOP_SIGNALS:
+            self._before[number] = signal.signal(number, self._on_stop)
+
+    def attach(self, queue: InputQueue) -> None:
+        """From here on signals wake the loop instead of raising."""
+        self._queue = queue
+
+    def restore(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before.clear()
+
+    @property
+    def is_orphan(self) -> bool:
+        return os.getppid() != self._parent
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        again, self.requested = self.requested, True
+        if self._queue is not None:
+            from engine.queues import Wakeup
+
+            self._queue.put(Wakeup())
+        elif not again:
+            make_sure(MAKE_SURE_S, STOPPED_BEFORE_READY)
+            raise SystemExit(STOPPED_BEFORE_READY)
+
+
+def make_sure(after_s: float, status: int) -> None:
+    """Ends the process after a while whatever the main thread is doing, unless it has ended by itself."""
+
+    def end() -> None:
+        time.sleep(after_s)
+        sys.stderr.flush()
+        os._exit(status)
+
+    threading.Thread(target=end, name="make-sure", daemon=True).start()
+
+
+def watch_parent(death_fd: int, grace_s: float) -> None:
+    """End of file on the death pipe means that the parent is gone: stop as on SIGTERM, and make sure."""
+
+    def watch() -> None:
+        while True:
+            try:
+                if os.read(death_fd, 1) == b"":
+                    break
+            except InterruptedError:
+                continue
+            except OSError:
+                return
+        make_sure(grace_s + MAKE_SURE_S, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="death-pipe", daemon=True).start()
+
+
+def die_with_parent(parent: int) -> None:
+    """The kernel sends SIGTERM when the thread that spawned us ends. A second line beside the death pipe.
+
+    The parent may have died before this call, so its pid is compared once after it. Exits in that case."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit(STOPPED_BEFORE_READY)
+
+
+def dump_stacks_on_signal() -> None:
+    """SIGUSR2 writes every thread's stack to stderr, also while C code holds the interpreter lock."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR2, all_threads=True, chain=False)
