@@ -76,7 +76,7 @@ def runtime_name(root: Path, name: str, state: Path) -> str:
     longest = root / short / LONGEST_SOCKET
     raise BadRuntimeDir(
         f"runtime directory is too long for sockets: {root}",
-        cause=f"the path of a unix socket may have {SOCKET_PATH_BYTES} bytes; {longest} has {len(os.fsencode(longest))}",
+        cause=f"a socket path may have {SOCKET_PATH_BYTES} bytes; {longest} has {len(os.fsencode(longest))}",
         try_=[f"{RUNTIME_SETTING}=/tmp/enginectl-{os.geteuid()} enginectl start ..."],
     )
 

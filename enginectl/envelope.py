@@ -47,7 +47,7 @@ def error_info(error: CtlError) -> ErrorInfo:
     return ErrorInfo(
         id=error.id, message=error.message[:MAX_TEXT], cause=error.cause[:MAX_TEXT], try_=error.try_, see=error.see,
         exit=int(error.exit),
-    )  # fmt: skip
+    )
 
 
 def error_from(info: ErrorInfo) -> CtlError:

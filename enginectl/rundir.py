@@ -220,7 +220,7 @@ class EngineEntry:
             phases=record.phases, ready=record.ready, asked=record.asked, restarts=record.restarts,
             restart_policy=record.restart_policy, last_exit=record.last_exit, log=str(self.paths.engine_log),
             supervisor_version=record.supervisor_version, observed_at=time.time(),
-        )  # fmt: skip
+        )
         if not view.model and (settings := self.settings) is not None:
             view.model = settings.model
         if self.liveness == "stale":

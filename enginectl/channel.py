@@ -1,0 +1,251 @@
+"""One conversation with a supervisor: requests go out, replies, items and errors come back.
+
+Owns a DEALER (or a SUB) and its context. Blocks the calling thread, with a deadline: connect, reply and the whole
+operation each have their own, and the error names the one that passed. Dies by close(), which never waits."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, TypeVar
+
+import msgspec
+import zmq
+from msgspec import Struct
+
+from enginectl import __version__
+from enginectl.control import BEAT_S, ControlReply, ControlRequest, EngineView
+from enginectl.envelope import MAX_MESSAGE_BYTES, decode_reply, encode, error_from, pack
+from enginectl.errors import Bug, CtlError, Deadline, EngineDied, Unreachable
+from enginectl.identity import ProcessId, is_alive
+
+T = TypeVar("T")
+E = TypeVar("E")
+CONNECT_TIMEOUT_S = 2.0
+REPLY_TIMEOUT_S = 5.0
+HEARTBEAT_MS = 2000
+
+
+class ControlClient:
+    """Speaks to one supervisor. One thread at a time. `supervisor` (from its record) makes the errors say more."""
+
+    def __init__(self, path: Path | str, *, name: str = "", supervisor: ProcessId | None = None,
+                 connect_timeout_s: float = CONNECT_TIMEOUT_S, reply_timeout_s: float = REPLY_TIMEOUT_S) -> None:
+        """Raises Unreachable when nobody listens at `path`."""
+        self.path = Path(path)
+        self.name = name or self.path.parent.name
+        self.supervisor = supervisor
+        self.reply_timeout_s = reply_timeout_s
+        self._next_id = 0
+        _probe(self.path, self.name, connect_timeout_s)
+        self._context = zmq.Context()
+        self._socket = _open(self._context, zmq.DEALER, self.path)
+
+    def request(self, verb: str, args: Struct, result_type: type[T], timeout_s: float | None = None) -> T:
+        """One request, one reply. `timeout_s`: the whole operation; None leaves it to the reply deadline, which beats
+        extend. Raises what the supervisor answered, Deadline, Unreachable or EngineDied."""
+        number = self._send(verb, args)
+        for reply in self._replies(verb, number, timeout_s):
+            if reply.kind in ("reply", "end"):
+                return _convert(reply, result_type, verb)
+        raise Bug(f"verb {verb!r} was left without an answer")
+
+    def stream(self, verb: str, args: Struct, item_type: type[T], end_type: type[E] | None = None,
+               timeout_s: float | None = None) -> ControlStream[T, E]:
+        """Begins a stream on a connection of its own; closing it early tells the supervisor that nobody listens."""
+        client = ControlClient(
+            self.path, name=self.name, supervisor=self.supervisor, reply_timeout_s=self.reply_timeout_s
+        )
+        return ControlStream(client, verb, args, item_type, end_type, timeout_s)
+
+    def _send(self, verb: str, args: Struct) -> int:
+        self._next_id += 1
+        request = ControlRequest(id=self._next_id, verb=verb, args=pack(args), version=__version__)
+        try:
+            self._socket.send(encode(request), zmq.NOBLOCK)
+        except zmq.Again:
+            raise self._silence(verb, 0.0) from None
+        return self._next_id
+
+    def _replies(self, verb: str, number: int, timeout_s: float | None) -> Iterator[ControlReply]:
+        """Replies to `number` up to the last, beats left out. Late answers to earlier requests are discarded."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        patience_s = max(self.reply_timeout_s, 2 * BEAT_S)
+        heard = time.monotonic()
+        first = True
+        while True:
+            limit = heard + (self.reply_timeout_s if first else patience_s)
+            wait_s = (limit if end is None else min(limit, end)) - time.monotonic()
+            if not self._socket.poll(max(0, int(wait_s * 1000) + 1)):
+                if end is not None and time.monotonic() >= end:
+                    raise self._too_long(verb, timeout_s or 0.0)
+                if time.monotonic() >= limit:
+                    raise self._silence(verb, time.monotonic() - heard)
+                continue
+            reply = _decode(self._socket.recv(), verb)
+            if reply.id != number:
+                continue
+            heard, first = time.monotonic(), False
+            if reply.kind == "error":
+                raise error_from(reply.error) if reply.error else Bug(f"verb {verb!r}: an error without a text")
+            if reply.kind != "beat":
+                yield reply
+            if reply.kind in ("reply", "end"):
+                return
+
+    def _too_long(self, verb: str, timeout_s: float) -> CtlError:
+        return Deadline(
+            f"{verb} on engine {self.name!r} was not done in {timeout_s:.1f} s",
+            cause="the supervisor answers; the operation takes longer",
+            try_=[f"enginectl status {self.name}"],
+        )
+
+    def _silence(self, verb: str, waited_s: float) -> CtlError:
+        """Which kind of silence it is, from the process table and the socket file."""
+        who = self.supervisor
+        if who is not None and not is_alive(who):
+            return EngineDied(
+                f"the supervisor of engine {self.name!r} ended while {verb} waited (pid {who.pid})",
+                try_=[f"enginectl status {self.name}", f"enginectl logs {self.name}"],
+            )
+        there = "socket present" if self.path.exists() else "socket gone"
+        alive = f", pid {who.pid} alive" if who is not None else ""
+        return Deadline(
+            f"the supervisor of engine {self.name!r} did not answer in {waited_s:.1f} s ({there}{alive})",
+            try_=[f"enginectl status {self.name}"],
+        )
+
+    def close(self) -> None:
+        """Never waits; safe to call twice."""
+        self._context.destroy(linger=0)
+
+    def __enter__(self) -> ControlClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ControlStream(Generic[T, E]):
+    """Items of one stream as an iterator; `end` is there once it is exhausted. Closes its connection by itself."""
+
+    def __init__(self, client: ControlClient, verb: str, args: Struct, item_type: type[T], end_type: type[E] | None,
+                 timeout_s: float | None) -> None:
+        self.end: E | None = None
+        self._client = client
+        self._verb = verb
+        self._item_type = item_type
+        self._end_type = end_type
+        self._replies = client._replies(verb, client._send(verb, args), timeout_s)
+
+    def __iter__(self) -> ControlStream[T, E]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            for reply in self._replies:
+                if reply.kind == "item":
+                    return _convert(reply, self._item_type, self._verb)
+                if self._end_type is not None:
+                    self.end = _convert(reply, self._end_type, self._verb)
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Leaves the stream; whatever it was for is aborted when it serves this caller alone (generate)."""
+        self._client.close()
+
+    def __enter__(self) -> ControlStream[T, E]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class StatsStream:
+    """EngineViews as stats.sock publishes them: lossy, the youngest only. Missing supervisors are waited for."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._context = zmq.Context()
+        self._socket = _open(self._context, zmq.SUB, Path(path), subscribe=True)
+        self._decoder = msgspec.msgpack.Decoder(EngineView)
+
+    def read(self, timeout_s: float = 0.0) -> EngineView | None:
+        """The youngest view, None when none came within timeout_s or it could not be read."""
+        if not self._socket.poll(int(timeout_s * 1000)):
+            return None
+        try:
+            return self._decoder.decode(self._socket.recv())
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+
+    @property
+    def fd(self) -> int:
+        """For a selector: edge-triggered, so read() until it returns None."""
+        return int(self._socket.getsockopt(zmq.FD))
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+def _open(
+    context: zmq.Context[zmq.Socket[bytes]], kind: int, path: Path, *, subscribe: bool = False
+) -> zmq.Socket[bytes]:
+    sock = context.socket(kind)
+    sock.setsockopt(zmq.LINGER, 0)
+    sock.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+    sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+    sock.setsockopt(zmq.RECONNECT_IVL, 200)
+    if subscribe:
+        sock.setsockopt(zmq.CONFLATE, 1)
+        sock.setsockopt(zmq.SUBSCRIBE, b"")
+    else:
+        sock.setsockopt(zmq.RCVHWM, 10_000)
+    sock.connect(f"ipc://{path}")
+    return sock
+
+
+def _probe(path: Path, name: str, timeout_s: float) -> None:
+    """Whether somebody listens: zmq would connect to nothing for ever. Raises Unreachable."""
+    try:
+        seen = os.lstat(path)
+        if not stat.S_ISSOCK(seen.st_mode) or seen.st_uid not in (os.geteuid(), 0):
+            raise _unreachable(name, f"{path} is not a socket of yours")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(timeout_s)
+            probe.connect(str(path))
+    except TimeoutError:
+        raise _unreachable(name, f"no connection to {path} within {timeout_s:.1f} s") from None
+    except OSError as error:
+        raise _unreachable(name, f"{path}: {error.strerror or error}") from None
+
+
+def _unreachable(name: str, cause: str) -> CtlError:
+    return Unreachable(f"supervisor of engine {name!r} is unreachable", cause=cause, try_=[f"enginectl status {name}"])
+
+
+def _decode(frame: bytes, verb: str) -> ControlReply:
+    try:
+        return decode_reply(frame)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Bug(f"the supervisor's answer to {verb!r} cannot be read", cause=str(error)) from None
+
+
+def _convert(reply: ControlReply, kind: type[T], verb: str) -> T:
+    try:
+        return msgspec.msgpack.decode(reply.data, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Bug(f"the supervisor's answer to {verb!r} cannot be read", cause=str(error)) from None
