@@ -13,7 +13,7 @@ from enum import IntEnum
 from hashlib import blake2b
 
 from engine.errors import RequestRefused
-from engine.messages import EngineCoreEvent, EngineCoreRequest, SamplingParams
+from engine.messages import EngineCoreEvent, EngineCoreRequest, FinishReason, SamplingParams
 from engine.scheduler.output import ScheduledRow
 
 HASH_BYTES = 16
@@ -74,11 +74,12 @@ class Request:
     """Not sent yet; they leave with the next output."""
     needs_prompt_logprobs: bool = False
     """Asked for and not yet delivered."""
-    is_first_output: bool = True
-    num_hashed_blocks: int = 0
-    """Leading blocks already offered to the prefix cache."""
     room: int = 0
     """Tokens that block_ids can hold."""
+    num_published_blocks: int = 0
+    """Leading blocks already offered to the prefix cache."""
+    publish_at: int = 0
+    """Computed tokens at which the next block is full; set by the scheduler."""
     row: ScheduledRow = field(init=False)
     """Reused step after step: valid for the executor until the next schedule()."""
 
@@ -144,6 +145,12 @@ class Request:
     def known_token_ids(self) -> list[int]:
         """A copy: prompt, then output so far."""
         return self.prompt_token_ids + self.output_token_ids
+
+    def finish_by(self, token_id: int) -> tuple[FinishReason, int | None] | None:
+        """(reason, stop_reason) when `token_id`, its newest known token, ends it. Eos and stop ids beat the length."""
+        if token_id in self.stops and self.num_tokens >= self.min_length:
+            return FinishReason.STOP, None if token_id == self.eos_token_id else token_id
+        return (FinishReason.LENGTH, None) if self.num_tokens >= self.length_limit else None
 
     def extend_hashes(self, num_blocks: int, block_size: int) -> None:
         """Makes block_hashes reach `num_blocks`, whose tokens must all be known."""
