@@ -77,7 +77,7 @@ def _write_weights(file: GGUFFile, plan: Plan, out: BinaryIO, report: Report) ->
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     out.write(len(text).to_bytes(8, "little") + text)
-    for done, entry in enumerate(plan.entries):
+    for done in range(len(plan.entries)):
         for values in _rows(file, plan, done):
             out.write(narrow(values, plan.dtype).tobytes())
         if done % 16 == 0 or done + 1 == len(plan.entries):
