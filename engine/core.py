@@ -24,8 +24,9 @@ from engine.messages import (
     FinishReason,
     StepTimings,
 )
+from engine.scheduler.output import SchedulerOutput
 from engine.scheduler.request import Request
-from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.scheduler import PauseMode, Scheduler
 from engine.scheduler.stats import FlightRecord
 from engine.status import StatusReport
 
@@ -50,7 +51,7 @@ class EngineCore:
         self.sleep_level = 0
         self.timings = StepTimings()
         self.step_began: float | None = None
-        self.step_tokens = 0
+        self.last_step = SchedulerOutput(0, [])
         try:
             self._build()
         except BaseException:
@@ -133,8 +134,7 @@ class EngineCore:
     def step(self, early_aborts: Callable[[], None] | None = None) -> Outputs:
         """schedule -> execute -> (aborts that arrived meanwhile) -> update. Empty when nothing could be scheduled."""
         began = time.perf_counter()
-        step = self.scheduler.schedule()
-        self.step_tokens = step.num_tokens
+        step = self.last_step = self.scheduler.schedule()
         if not step.rows and not step.dropped:
             return {}
         self.step_began = time.monotonic()
@@ -164,7 +164,7 @@ class EngineCore:
 
     # ------------------------------------------------------------ asked from outside, between steps
 
-    def pause_scheduler(self, mode: str, clear_cache: bool) -> Outputs:
+    def pause_scheduler(self, mode: PauseMode, clear_cache: bool) -> Outputs:
         """keep freezes what runs, wait lets it finish and holds the rest back, abort ends all. Idempotent."""
         outputs: Outputs = {}
         for client, output in self.scheduler.pause(mode):

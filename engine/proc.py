@@ -51,6 +51,7 @@ from engine.queues import (
 from engine.signals import StopSignals
 from engine.status import StatusReport
 from engine.rpc import answer, answer_instantly
+from engine.scheduler.output import SchedulerOutput
 from engine.scheduler.request import Request
 from engine.views import Published, publish
 
@@ -152,17 +153,16 @@ class EngineCoreProc(EngineCore):
     def _process_engine_step(self) -> None:
         if not (self.lifecycle.phase.may_step and self.scheduler.has_work):
             return
-        preempted = self.scheduler.counters.preemptions
         outputs = self.step(self._process_aborts_queue)
-        if self.step_tokens:
-            self.post_step(outputs, self.scheduler.counters.preemptions - preempted)
-        elif self.scheduler.has_unfinished:
+        if self.last_step.rows:
+            self.post_step(outputs)
+        else:
             time.sleep(STARVED_YIELD_S)
 
-    def post_step(self, outputs: Outputs, preempted: int) -> None:
-        """Sends what the step gave, with its figures to one client, and keeps them in the flight record."""
-        stats = self._scheduler_stats(preempted)
-        self.flight_record.add(stats)
+    def post_step(self, outputs: Outputs) -> None:
+        """Sends what the step gave; its figures go along to one client and into the flight record."""
+        stats = self._scheduler_stats(self.last_step)
+        self._record(stats)
         self._idle_reported = False
         first = min(outputs) if outputs else 0
         self._emit(first, outputs.pop(first, []), stats)
@@ -173,12 +173,19 @@ class EngineCoreProc(EngineCore):
         """Once when work ends, so that watchers see empty queues."""
         if not self._idle_reported:
             self._idle_reported = True
-            self._emit(0, [], self._scheduler_stats(0))
+            self._emit(0, [], self._scheduler_stats(None))
 
-    def _scheduler_stats(self, preempted: int) -> SchedulerStats:
-        stats = self.scheduler.make_stats()
+    def _record(self, stats: SchedulerStats) -> None:
+        timings = self.timings
+        self.flight_record.add(
+            stats.step_counter, time.monotonic(), stats.num_scheduled_tokens, stats.num_prefill_tokens,
+            stats.num_running_reqs, stats.num_waiting_reqs, self.scheduler.kv_cache.num_free, stats.num_preempted,
+            timings.schedule_ms, timings.execute_ms, timings.sample_ms, timings.update_ms,
+        )
+
+    def _scheduler_stats(self, step: SchedulerOutput | None) -> SchedulerStats:
+        stats = self.scheduler.make_stats(step)
         stats.loop_counter = self.loop_counter
-        stats.num_preempted = preempted
         stats.step_timings = self.timings
         stats.queue_depths = self._queue_depths()
         stats.rejected_messages = self.counters.rejected_messages
@@ -223,7 +230,7 @@ class EngineCoreProc(EngineCore):
         return second
 
     def _complete_quiet(self) -> None:
-        if not self._quiet or (self.scheduler.num_running and not self.lifecycle.phase.is_shutting_down):
+        if not self._quiet or (self.scheduler.num_begun and not self.lifecycle.phase.is_shutting_down):
             return
         waiting, self._quiet = self._quiet, []
         for future, clear_cache in waiting:

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
@@ -48,8 +49,6 @@ def stats(engine: EngineCoreProc) -> EngineStats:
 @utility(lane=Lane.INSTANT)
 def requests(engine: EngineCoreProc, limit: int = 1000) -> object:
     """The requests in flight, oldest first, without their text."""
-    import time
-
     published, now = engine.published, time.monotonic()
     published.table_wanted_until = now + TABLE_WANTED_S
     if threading.current_thread() is threading.main_thread():
@@ -89,7 +88,7 @@ def dump_stacks(engine: EngineCoreProc) -> str:
 @utility()
 def ping(engine: EngineCoreProc) -> dict[str, int]:
     """A round trip through the busy loop."""
-    return {"loop_counter": engine.loop_counter, "step_counter": engine.scheduler.counters.steps}
+    return {"loop_counter": engine.loop_counter, "step_counter": engine.scheduler.step}
 
 
 @utility()
@@ -112,7 +111,7 @@ def pause_scheduler(engine: EngineCoreProc, mode: PauseMode = "abort", clear_cac
     """Stops scheduling: keep freezes requests, wait lets running ones finish, abort ends them. Answers when done."""
     engine.lifecycle.advance(Event.PAUSE_ASKED)
     engine.emit_all(engine.pause_scheduler(mode, clear_cache))
-    if mode != "wait" or not engine.scheduler.num_running:
+    if mode != "wait" or not engine.scheduler.num_begun:
         return None
     return engine.when_quiet(clear_cache)
 
@@ -131,7 +130,7 @@ def reset_prefix_cache(
     engine: EngineCoreProc, reset_running_requests: bool = False, reset_connector: bool = False
 ) -> bool:
     """Forgets cached prefixes. False when requests hold blocks, unless they may be preempted."""
-    return engine.scheduler.reset_prefix_cache(reset_running_requests)
+    return engine.scheduler.reset_prefix_cache(reset_running=reset_running_requests)
 
 
 @utility()

@@ -4,9 +4,13 @@ Counters each turn of the loop; the request table at most every TABLE_EVERY_S an
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from engine import __version__
 from engine.messages import EngineDescription, EngineStats, RequestTable
 from engine.rpc import UTILITIES
 
@@ -47,15 +51,13 @@ def publish_table(engine: EngineCoreProc) -> None:
 
 def current_stats(engine: EngineCoreProc) -> EngineStats:
     """The published counters with the ages of this moment. Any thread."""
-    import msgspec
-
     now, began = time.monotonic(), engine.step_began
     return msgspec.structs.replace(
         engine.published.stats,
         uptime_s=now - engine.started_at,
         last_turn_age_s=now - engine.published.turned_at,
         step_running_s=None if began is None else now - began,
-        step_tokens=engine.step_tokens,
+        step_tokens=engine.last_step.num_tokens,
         rejected_messages=engine.counters.rejected_messages,
         dropped_outputs=engine.counters.dropped_outputs,
         pending_bytes=engine.counters.pending_bytes,
@@ -65,38 +67,18 @@ def current_stats(engine: EngineCoreProc) -> EngineStats:
 
 
 def _stats(engine: EngineCoreProc) -> EngineStats:
-    scheduler = engine.scheduler
-    counters = scheduler.counters
-    return EngineStats(
+    stats = EngineStats(
         phase=engine.lifecycle.phase.value,
-        paused=scheduler.pause_mode,
         sleeping=engine.sleep_level > 0,
         loop_counter=engine.loop_counter,
-        step_counter=counters.steps,
-        running=scheduler.num_running,
-        waiting=scheduler.num_waiting,
-        num_gpu_blocks=engine.capacity.num_gpu_blocks,
-        free_blocks=scheduler.kv.num_free,
-        cached_blocks=scheduler.kv.num_cached,
-        preemptions=counters.preemptions,
-        prefix_queries=counters.prefix_queries,
-        prefix_hits=counters.prefix_hits,
-        chunked_prefills=counters.chunked_prefills,
-        finished=dict(counters.finished),
-        prompt_tokens=counters.prompt_tokens,
-        output_tokens=counters.output_tokens,
         refused_requests=engine.counters.refused_requests,
         step_timings=engine.timings,
     )
+    engine.scheduler.fill_engine_stats(stats)
+    return stats
 
 
 def describe(engine: EngineCoreProc) -> EngineDescription:
-    import os
-
-    import msgspec
-
-    from engine import __version__
-
     config, model = engine.config, engine.model
     return EngineDescription(
         version=__version__,

@@ -86,8 +86,9 @@ class RequestBook:
                 raise EngineBug(f"the only running request holds all {self.kv_cache.num_blocks} KV blocks")
             if self.preempt_last() is request:
                 return False
-        request.row.new_block_ids = self.kv_cache.take(1)
-        request.block_ids += request.row.new_block_ids
+        block = self.kv_cache.take_one()
+        request.row.new_block_ids = [block]
+        request.block_ids.append(block)
         request.room += self.kv_cache.block_size
         return True
 

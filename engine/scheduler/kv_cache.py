@@ -79,7 +79,7 @@ class KVCacheManager:
             if not self._references[block]:
                 del self._free_cached[block]
             self._references[block] += 1
-        return [*shared, *(self._take_one() for _ in range(number))]
+        return [*shared, *(self.take_one() for _ in range(number))]
 
     def release(self, blocks: Sequence[int]) -> None:
         """A request's blocks in its order. The tail goes first, so a chain is forgotten from its end."""
@@ -95,12 +95,15 @@ class KVCacheManager:
             else:
                 self._free_cached[block] = None
 
-    def _take_one(self) -> int:
+    def take_one(self) -> int:
+        """Raises CacheFull."""
         if self._free:
             block = self._free.pop()
         elif self._never_used < self.num_blocks:
             block = self._never_used
             self._never_used += 1
+        elif not self._free_cached:
+            raise CacheFull(f"none of the {self.num_blocks} KV blocks is free")
         else:
             block, _ = self._free_cached.popitem(last=False)
             self._forget(block)

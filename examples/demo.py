@@ -1,0 +1,94 @@
+"""What `make demo` runs: the real commands, one after the other, on the embedded default model.
+
+The incident: eight generations at once, one of them a hog. `requests` shows it, `abort` ends just that one, the
+others finish. State and sockets live in a temporary directory; an engine of yours is not touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+QUESTIONS = [
+    "What is a process?",
+    "What does a scheduler do?",
+    "Name three colours.",
+    "What is a queue?",
+    "Why do engines hang?",
+    "What is a signal in Unix?",
+    "What is 2 + 2?",
+]
+SHORT_TOKENS = 24
+HOG_TOKENS = 4000
+ENGINE = "demo"
+SEEN_S = 60.0
+
+
+def enginectl(*words: str, quiet: bool = False) -> str:
+    """Runs one command as a user would, shows it, and stops the demo when it fails. Returns its stdout."""
+    if not quiet:
+        print(f"\n$ enginectl {' '.join(words)}", flush=True)
+    done = subprocess.run(["enginectl", *words], stdout=subprocess.PIPE, text=True, timeout=1800)
+    if not quiet:
+        print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        raise SystemExit(f"enginectl {words[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+def generate(prompt: str, *options: str) -> subprocess.Popen[str]:
+    words = ["enginectl", "generate", "-e", ENGINE, prompt, *options]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_requests(number: int) -> list[dict[str, object]]:
+    """Until so many are in flight. Oldest first."""
+    end = time.monotonic() + SEEN_S
+    while time.monotonic() < end:
+        items: list[dict[str, object]] = json.loads(enginectl("requests", ENGINE, "-o", "json", quiet=True))["items"]
+        if len(items) >= number:
+            return items
+        time.sleep(0.05)
+    raise SystemExit(f"{number} requests were not in flight within {SEEN_S:.0f} s")
+
+
+def play_the_incident() -> None:
+    print(f"\n# {len(QUESTIONS) + 1} generations at once; one of them asks for {HOG_TOKENS:,} tokens")
+    hog = generate("Count to a million.", "--max-tokens", str(HOG_TOKENS), "--ignore-eos")
+    others = [generate(question, "--max-tokens", str(SHORT_TOKENS)) for question in QUESTIONS]
+    try:
+        items = wait_for_requests(len(QUESTIONS) + 1)
+        enginectl("requests", ENGINE)
+        culprit = max(items, key=lambda item: int(str(item["max_tokens"] or 0)))
+        enginectl("abort", "-e", ENGINE, str(culprit["id"]))
+        hog.wait(30)
+        finished = [process.wait(600) for process in others]
+    finally:
+        for process in (hog, *others):
+            process.kill()
+            process.communicate()
+    print(f"# the hog ended with exit status {hog.returncode}; of the others, {finished.count(0)} of {len(others)} finished")
+    if hog.returncode == 0 or any(finished):
+        raise SystemExit("the incident did not go as it should")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="ectl-") as home:
+        os.environ["ENGINECTL_STATE_DIR"] = str(Path(home) / "state")
+        os.environ["ENGINECTL_RUNTIME_DIR"] = str(Path(home) / "run")
+        try:
+            enginectl("start", ENGINE, "--set", "max_model_len=8192", "--set", "kv_memory=1GiB")
+            play_the_incident()
+            enginectl("call", "-e", ENGINE, "reset_prefix_cache")
+            enginectl("top", ENGINE, "--once")
+            enginectl("drain", ENGINE, "--grace", "30s")
+        finally:
+            subprocess.run(["enginectl", "kill", ENGINE, "--yes"], capture_output=True, timeout=60)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
