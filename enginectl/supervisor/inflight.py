@@ -1,0 +1,154 @@
+"""The table of requests in flight: what went in, what has come back, what has just ended.
+
+Fed by the relay with every ADD and every output. Keeps counts and times, never a token or a word."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from engine.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
+from enginectl.control import RequestView
+from enginectl.supervisor.loop import Future
+
+REMEMBER = 2000
+"""How many ended requests are known by id, so that a late abort can say `already-finished`."""
+_CHILD = re.compile(r"^(?:\d+_)?(?P<external>.+?)(?:-\d+)?-[0-9a-f]{8}$")
+
+
+@dataclass(slots=True)
+class Flight:
+    """One request. Times are monotonic, s."""
+
+    id: str
+    external_id: str
+    client: int
+    prompt_tokens: int
+    max_tokens: int | None
+    priority: int
+    added_at: float
+    output_tokens: int = 0
+    cached_tokens: int | None = None
+    first_at: float | None = None
+    last_at: float | None = None
+    aborted_by_operator: bool = False
+    gone: Future[FinishReason] = field(default_factory=Future)
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_at is None else self.first_at - self.added_at
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Between tokens, so far."""
+        if self.first_at is None or self.last_at is None or self.output_tokens < 2:
+            return None
+        return (self.last_at - self.first_at) / (self.output_tokens - 1) * 1000
+
+    def view(self, now: float) -> RequestView:
+        cached = None
+        if self.cached_tokens is not None and self.prompt_tokens:
+            cached = self.cached_tokens / self.prompt_tokens
+        return RequestView(
+            id=self.id, external_id=self.external_id if self.external_id != self.id else None,
+            state="waiting" if self.first_at is None else "running", age_s=now - self.added_at,
+            prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens, max_tokens=self.max_tokens,
+            cached_ratio=cached, ttft_s=self.ttft_s, tpot_ms=self.tpot_ms, client=self.client, priority=self.priority,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an id somebody typed means now."""
+
+    flights: list[Flight] = field(default_factory=list)
+    finished: str = ""
+    """How it ended, when it is only remembered."""
+    ambiguous: list[str] = field(default_factory=list)
+
+
+def external_id_of(request: EngineCoreRequest) -> str:
+    """What its user calls it: given, or the engine's id without the parts that frontends put around it."""
+    if request.external_req_id:
+        return request.external_req_id
+    match = _CHILD.match(request.request_id)
+    return match["external"] if match else request.request_id
+
+
+class InflightTable:
+    def __init__(self) -> None:
+        self.flights: dict[str, Flight] = {}
+        self._ended: OrderedDict[str, str] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.flights)
+
+    def add(self, request: EngineCoreRequest) -> Flight:
+        params = request.sampling_params
+        flight = Flight(
+            id=request.request_id, external_id=external_id_of(request), client=request.client_index,
+            prompt_tokens=len(request.prompt_token_ids or ()), max_tokens=params.max_tokens if params else None,
+            priority=request.priority, added_at=time.monotonic(),
+        )  # fmt: skip
+        self.flights[flight.id] = flight
+        return flight
+
+    def on_output(self, output: EngineCoreOutput, now: float) -> Flight | None:
+        """The flight it belongs to, None when it is unknown. A last output takes it out of the table."""
+        flight = self.flights.get(output.request_id)
+        if flight is None:
+            return None
+        if output.new_token_ids:
+            flight.output_tokens += len(output.new_token_ids)
+            flight.first_at = flight.first_at or now
+            flight.last_at = now
+        if output.prefill_stats is not None:
+            flight.cached_tokens = output.prefill_stats.num_cached_tokens
+        if output.finish_reason is not None:
+            self.end(flight, FinishReason(output.finish_reason))
+        return flight
+
+    def end(self, flight: Flight, reason: FinishReason) -> None:
+        self.flights.pop(flight.id, None)
+        for name in (flight.id, flight.external_id):
+            self._ended[name] = str(reason)
+            self._ended.move_to_end(name)
+        while len(self._ended) > REMEMBER:
+            self._ended.popitem(last=False)
+        flight.gone.set_result(reason)
+
+    def end_all(self) -> list[Flight]:
+        """The engine is gone: everything that was in flight ends as an error."""
+        flights = list(self.flights.values())
+        for flight in flights:
+            self.end(flight, FinishReason.ERROR)
+        return flights
+
+    def find(self, asked: str) -> Found:
+        """By engine id, external id (all its children), or a unique prefix of either; then among the ended."""
+        if asked in self.flights:
+            return Found([self.flights[asked]])
+        children = [flight for flight in self.flights.values() if flight.external_id == asked]
+        if children:
+            return Found(children)
+        if asked in self._ended:
+            return Found(finished=self._ended[asked])
+        return self._by_prefix(asked) if asked else Found()
+
+    def _by_prefix(self, asked: str) -> Found:
+        by_external = [flight for flight in self.flights.values() if flight.external_id.startswith(asked)]
+        by_id = [flight for flight in self.flights.values() if flight.id.startswith(asked)]
+        names = {flight.external_id for flight in by_external} | {flight.external_id for flight in by_id}
+        if len(names) > 1:
+            return Found(ambiguous=sorted({flight.id for flight in [*by_external, *by_id]})[:10])
+        if by_external or by_id:
+            return Found(by_external or by_id)
+        ended = [name for name in self._ended if name.startswith(asked)]
+        return Found(finished=self._ended[ended[0]]) if len(ended) == 1 else Found()
+
+    def views(self) -> list[RequestView]:
+        """Oldest first."""
+        now = time.monotonic()
+        return [flight.view(now) for flight in self.flights.values()]

@@ -1,0 +1,204 @@
+"""The supervisor's one thread: sockets, pipes, timers and the tasks that wait for them.
+
+Readiness comes in, callbacks and coroutines run. Owns the poller. Nothing here blocks but `run`, which wakes for the
+nearest timer. A task's own fault ends that task only: it reaches `on_fault` with its traceback."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+import zmq
+
+T = TypeVar("T")
+Source = "zmq.Socket[bytes] | int"
+MAX_BLOCK_S = 5.0
+
+
+class Cancelled(BaseException):
+    """Thrown into a task that nobody wants any more; `finally` blocks run, and may not await."""
+
+
+class DeadlinePassed(Exception):
+    """A wait inside the supervisor reached its limit."""
+
+
+class Future(Generic[T]):
+    """A value that comes later. Awaited by any number of tasks; the first result counts."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def set_result(self, value: T) -> None:
+        if not self.done:
+            self._value = value
+            self._finish()
+
+    def set_error(self, error: BaseException) -> None:
+        if not self.done:
+            self._error = error
+            self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        if self.done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def result(self) -> T:
+        """Only when done."""
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+    def __await__(self) -> Generator[Future[Any], None, T]:
+        if not self.done:
+            yield self
+        return self.result()
+
+
+class Task(Future[T]):
+    """A running coroutine; itself a Future of its result."""
+
+    def __init__(self, loop: Loop, body: Coroutine[Any, Any, T]) -> None:
+        super().__init__()
+        self._loop = loop
+        self._body = body
+        self._waiting: Future[Any] | None = None
+
+    def step(self, waited: Future[Any] | None = None, error: BaseException | None = None) -> None:
+        """Runs until the next await. A wake-up from something it no longer waits for is ignored."""
+        if self.done or waited is not self._waiting:
+            return
+        self._waiting = None
+        try:
+            future = self._body.throw(error) if error is not None else self._body.send(None)
+        except StopIteration as stop:
+            self.set_result(stop.value)
+        except BaseException as fault:
+            self.set_error(fault)
+            if not isinstance(fault, Cancelled) and self._loop.on_fault is not None:
+                self._loop.on_fault(fault)
+        else:
+            self._waiting = future
+            future.when_done(lambda: self._loop.soon(lambda: self.step(future)))
+
+    def cancel(self) -> None:
+        """Ends it at its current await. Not to be called by the task itself."""
+        if not self.done:
+            self.step(self._waiting, Cancelled())
+            self._body.close()
+            self.set_error(Cancelled())
+
+
+class Loop:
+    """Runs in the main thread of the process."""
+
+    def __init__(self) -> None:
+        self.on_fault: Callable[[BaseException], None] | None = None
+        self.late_s = 0.0
+        """How much later than asked the last timer ran: large after this process was stopped itself."""
+        self._poller = zmq.Poller()
+        self._readers: dict[Any, Callable[[], None]] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._ready: deque[Callable[[], None]] = deque()
+        self._order = itertools.count()
+        self._stopping = False
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._ready.append(callback)
+
+    def at(self, when: float, callback: Callable[[], None]) -> None:
+        """`when` on the monotonic clock."""
+        heapq.heappush(self._timers, (when, next(self._order), callback))
+
+    def after(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self.at(time.monotonic() + delay_s, callback)
+
+    def watch(self, source: zmq.Socket[bytes] | int, callback: Callable[[], None]) -> None:
+        """Calls back while there is something to read; the callback must take some of it."""
+        self._readers[source] = callback
+        self._poller.register(source, zmq.POLLIN)
+
+    def unwatch(self, source: zmq.Socket[bytes] | int) -> None:
+        if self._readers.pop(source, None) is not None:
+            self._poller.unregister(source)
+
+    def spawn(self, body: Coroutine[Any, Any, T]) -> Task[T]:
+        task = Task(self, body)
+        self.soon(task.step)
+        return task
+
+    def sleep(self, delay_s: float) -> Future[None]:
+        future: Future[None] = Future()
+        self.after(delay_s, lambda: future.set_result(None))
+        return future
+
+    async def first(self, *futures: Future[Any], timeout_s: float | None = None) -> bool:
+        """True when one of them is done, with a value or an error; False at the deadline. Cancels none."""
+        gate: Future[bool] = Future()
+        for future in futures:
+            future.when_done(lambda: gate.set_result(True))
+        if timeout_s is not None:
+            self.after(timeout_s, lambda: gate.set_result(False))
+        return await gate
+
+    async def within(self, future: Future[T], timeout_s: float) -> T:
+        """Its result. Raises DeadlinePassed."""
+        if not await self.first(future, timeout_s=timeout_s):
+            raise DeadlinePassed(f"no answer within {timeout_s:.1f} s")
+        return future.result()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def run(self) -> None:
+        """Until stop()."""
+        while not self._stopping:
+            self._run_ready()
+            self._run_timers()
+            if self._ready or self._stopping:
+                continue
+            for source, _ in self._poller.poll(self._wait_ms()):
+                callback = self._readers.get(source)
+                if callback is not None:
+                    callback()
+
+    def _run_ready(self) -> None:
+        for _ in range(len(self._ready)):
+            self._ready.popleft()()
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            when, _, callback = heapq.heappop(self._timers)
+            self.late_s = now - when
+            callback()
+
+    def _wait_ms(self) -> int:
+        if not self._timers:
+            return int(MAX_BLOCK_S * 1000)
+        wait_s = self._timers[0][0] - time.monotonic()
+        return max(0, min(int(wait_s * 1000) + 1, int(MAX_BLOCK_S * 1000)))
+
+
+def as_future(loop: Loop, value: Awaitable[T]) -> Future[T]:
+    """A task for anything that can be awaited."""
+
+    async def wait() -> T:
+        return await value
+
+    return loop.spawn(wait())

@@ -1,0 +1,153 @@
+"""Figures of a running engine: rates, step times, latencies, from the outputs that pass through.
+
+The relay feeds it; it keeps bounded windows and answers with a Stats value. All times monotonic, so a clock that is
+set back changes nothing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+
+from engine.messages import EngineCoreOutput, EngineCoreReadyResponse, FinishReason, SchedulerStats, StepTimings
+from enginectl.control import HISTOGRAM_MS, Stats, StepStats
+from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.window import Counter, Samples, percentile
+
+RATE_WINDOW_S = 10.0
+STEP_WINDOW_S = 60.0
+RECENT = 120
+HISTORY = 60
+HISTORY_KEYS = ("running", "waiting", "decode_tok_s", "prefill_tok_s", "kv_used_ratio")
+
+
+class StatsBook:
+    """One engine run. `now` is passed in: tests have their own clock."""
+
+    def __init__(self, ready: EngineCoreReadyResponse | None = None) -> None:
+        self.ready = ready
+        self.last = SchedulerStats()
+        self.turned_at: float | None = None
+        """When the loop was last seen to turn."""
+        self.decode = Counter(RATE_WINDOW_S)
+        self.prefill = Counter(RATE_WINDOW_S)
+        self.added = Counter(RATE_WINDOW_S)
+        self.preempted = Counter(60.0)
+        self.ttft = Samples(STEP_WINDOW_S)
+        self.tpot = Samples(STEP_WINDOW_S)
+        self.steps = Samples(STEP_WINDOW_S)
+        self.step_tokens: deque[tuple[int, float]] = deque(maxlen=256)
+        self.finished: dict[FinishReason, int] = {}
+        self.tokens_total = 0
+        self.history: dict[str, deque[float]] = {key: deque(maxlen=HISTORY) for key in HISTORY_KEYS}
+        self._timings: deque[tuple[float, StepTimings]] = deque(maxlen=1024)
+        self._queries = self._hits = 0
+        self._is_derived = False
+        self._spaced_at: float | None = None
+
+    # ------------------------------------------------------------ what comes in
+
+    def on_add(self, now: float) -> None:
+        self.added.add(now, 1)
+
+    def on_output(self, output: EngineCoreOutput, flight: Flight | None, was_at: float | None, now: float) -> None:
+        """`was_at`: when this request's output before this one came, None for its first."""
+        count = len(output.new_token_ids)
+        self.tokens_total += count
+        self.decode.add(now, count)
+        if output.finish_reason is not None:
+            reason = FinishReason(output.finish_reason)
+            self.finished[reason] = self.finished.get(reason, 0) + 1
+        if flight is None or not count:
+            return
+        if was_at is None:
+            self.ttft.add(now, now - flight.added_at)
+        else:
+            self.tpot.add(now, (now - was_at) * 1000 / count)
+
+    def on_step(self, stats: SchedulerStats, now: float) -> None:
+        """The stats of one step, or of the moment when work ended."""
+        is_new = stats.step_counter != self.last.step_counter
+        self.turned_at = now
+        if is_new:
+            self.prefill.add(now, stats.num_prefill_tokens)
+            self.preempted.add(now, stats.num_preempted)
+            self._queries += stats.prefix_cache_stats.queries
+            self._hits += stats.prefix_cache_stats.hits
+            self._on_step_time(stats, now)
+        self.last = stats
+        busy = stats.num_running_reqs or stats.num_waiting_reqs
+        self._spaced_at = now if busy else None
+
+    def _on_step_time(self, stats: SchedulerStats, now: float) -> None:
+        timings = stats.step_timings
+        self._is_derived = timings is None
+        if timings is not None:
+            self._timings.append((now, timings))
+            self.steps.add(now, timings.total_ms)
+            self.step_tokens.append((stats.num_scheduled_tokens, timings.total_ms / 1000))
+        elif self._spaced_at is not None:
+            self.steps.add(now, (now - self._spaced_at) * 1000)
+
+    def on_turn(self, now: float) -> None:
+        """An answer that came through the loop."""
+        self.turned_at = now
+
+    def tick(self, now: float, running: int, waiting: int) -> None:
+        """Once a second: a point of history."""
+        stats = self.snapshot(now, running, waiting, with_steps=False)
+        for key, points in self.history.items():
+            points.append(float(getattr(stats, key) or 0.0))
+
+    # ------------------------------------------------------------ what comes out
+
+    def snapshot(self, now: float, running: int, waiting: int, *, with_steps: bool = True) -> Stats:
+        busy = running + waiting > 0
+        last, blocks = self.last, self.ready.num_gpu_blocks if self.ready else None
+        used = blocks - last.free_blocks if blocks is not None and last.free_blocks is not None else None
+        if used is None and blocks is not None and self.turned_at is not None:
+            used = round(last.kv_cache_usage * blocks)
+        depths = last.queue_depths
+        return Stats(
+            window_s=RATE_WINDOW_S, running=running, waiting=waiting, skipped=last.num_skipped_waiting_reqs,
+            kv_used_ratio=last.kv_cache_usage, kv_blocks=blocks, kv_used_blocks=used,
+            prefix_hit_ratio=self._hits / self._queries if self._queries else None,
+            decode_tok_s=self.decode.rate(now, busy), prefill_tok_s=self.prefill.rate(now, busy),
+            requests_in_s=self.added.rate(now, busy), preempted_per_min=float(self.preempted.total(now)),
+            ttft_p50_s=self.ttft.percentile(now, 50), ttft_p95_s=self.ttft.percentile(now, 95),
+            tpot_p50_ms=self.tpot.percentile(now, 50), tpot_p95_ms=self.tpot.percentile(now, 95),
+            step=self.step_stats(now) if with_steps else StepStats(), step_counter=last.step_counter,
+            loop_counter=last.loop_counter or None,
+            loop_age_s=None if self.turned_at is None else now - self.turned_at,
+            input_queue=depths.input_queue if depths else None, output_queue=depths.output_queue if depths else None,
+            rejected_messages=last.rejected_messages, dropped_outputs=last.dropped_outputs,
+            finished_total=self._ended(FinishReason.STOP, FinishReason.LENGTH, FinishReason.REPETITION),
+            aborted_total=self._ended(FinishReason.ABORT), failed_total=self._ended(FinishReason.ERROR),
+            tokens_total=self.tokens_total, history={key: list(points) for key, points in self.history.items()},
+        )  # fmt: skip
+
+    def _ended(self, *reasons: FinishReason) -> int:
+        return sum(self.finished.get(reason, 0) for reason in reasons)
+
+    def step_stats(self, now: float) -> StepStats:
+        values = self.steps.values(now)
+        if not values:
+            return StepStats(window_s=STEP_WINDOW_S, derived=self._is_derived)
+        ordered = sorted(values)
+        parts = [timings for when, timings in self._timings if now - when < RATE_WINDOW_S] or [
+            timings for _, timings in list(self._timings)[-1:]
+        ]
+        stats = StepStats(
+            now_ms=values[-1], p50_ms=percentile(ordered, 50), p95_ms=percentile(ordered, 95),
+            p99_ms=percentile(ordered, 99), max_ms=ordered[-1], steps=len(values), window_s=STEP_WINDOW_S,
+            derived=self._is_derived, histogram=histogram(ordered), recent_ms=values[-RECENT:],
+        )  # fmt: skip
+        if parts:
+            for name in ("schedule_ms", "execute_ms", "sample_ms", "update_ms"):
+                setattr(stats, name, sum(getattr(part, name) for part in parts) / len(parts))
+        return stats
+
+
+def histogram(ordered: list[float]) -> list[int]:
+    """Counts per bucket of HISTOGRAM_MS, and one for what is above the last."""
+    edges = [bisect_left(ordered, edge) for edge in HISTOGRAM_MS]
+    return [high - low for low, high in zip([0, *edges], [*edges, len(ordered)], strict=True)]
