@@ -57,7 +57,7 @@ from engine.views import Published, publish
 
 logger = logging.getLogger("engine")
 
-LAST_WORDS_S = 5.0
+LAST_WORDS_S = 6.0  # engine-out itself takes 5 s at most
 THREADS_START_S = 10.0
 STARVED_YIELD_S = 0.001
 
