@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 from engine.config import DTYPES, EngineConfig, parse_size
 from engine.errors import ConfigError
@@ -34,17 +33,26 @@ def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch
     add("--device", default="auto")
     add("--threads", type=int, metavar="N")
     add("--seed", type=int, default=0)
-    add("--shutdown-timeout", dest="shutdown_timeout_s", type=float, default=0.0, metavar="S",
-        help="on SIGTERM let requests finish for so long")
+    add(
+        "--shutdown-timeout",
+        dest="shutdown_timeout_s",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="on SIGTERM let requests finish for so long",
+    )
     add("--orphan-grace", dest="orphan_grace_s", type=float, default=5.0, metavar="S")
     add("--client-byte-budget", default="256MiB", metavar="SIZE")
     add("--allow-unsafe-calls", action="store_true")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     given = vars(parser.parse_args(argv))
     launch = Launch(
-        handshake_address=given.pop("handshake"), engine_index=given.pop("engine_index"),
-        local_frontend=given.pop("local_frontend"), status_fd=given.pop("status_fd"),
-        death_fd=given.pop("death_fd"), parent_pid=given.pop("parent_pid"),
+        handshake_address=given.pop("handshake"),
+        engine_index=given.pop("engine_index"),
+        local_frontend=given.pop("local_frontend"),
+        status_fd=given.pop("status_fd"),
+        death_fd=given.pop("death_fd"),
+        parent_pid=given.pop("parent_pid"),
     )
     try:
         for name in ("kv_memory", "client_byte_budget"):
@@ -62,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

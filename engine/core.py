@@ -40,7 +40,10 @@ class EngineCore:
     """Builds model, cache and scheduler, or raises ModelError or ConfigError; shutdown() gives everything back."""
 
     def __init__(
-        self, config: EngineConfig, executor: Executor | None = None, status: StatusReport | None = None,
+        self,
+        config: EngineConfig,
+        executor: Executor | None = None,
+        status: StatusReport | None = None,
         engine_index: int = 0,
     ) -> None:
         self.config = config
@@ -118,9 +121,15 @@ class EngineCore:
         """Raises RequestRefused when a live request has the same id; that one is untouched."""
         self.scheduler.add(request)
 
-    def abort_requests(self, request_ids: Iterable[str] | None, *, before_seq: int | None = None,
-                       reason: FinishReason = FinishReason.ABORT, text: str | None = None,
-                       client_index: int | None = None) -> Outputs:
+    def abort_requests(
+        self,
+        request_ids: Iterable[str] | None,
+        *,
+        before_seq: int | None = None,
+        reason: FinishReason = FinishReason.ABORT,
+        text: str | None = None,
+        client_index: int | None = None,
+    ) -> Outputs:
         """Ends live requests (None: all) and returns one final output for each; unknown ids are ignored."""
         outputs: Outputs = {}
         for index, output in self.scheduler.abort(

@@ -37,8 +37,9 @@ class ModelError(EngineError):
 class ProtocolError(EngineError):
     """A peer sent something that cannot be read. Counted and dropped, answered when `request_id` or `call_id` is known."""
 
-    def __init__(self, message: str, *, request_id: str | None = None, call_id: int | None = None,
-                 client_index: int = 0) -> None:
+    def __init__(
+        self, message: str, *, request_id: str | None = None, call_id: int | None = None, client_index: int = 0
+    ) -> None:
         super().__init__(message)
         self.request_id = request_id
         self.call_id = call_id

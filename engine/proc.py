@@ -16,10 +16,11 @@ import zmq
 
 from engine.config import EngineConfig
 from engine.core import EngineCore, Outputs
+from engine.counters import Counters
 from engine.errors import EngineBug, EngineDeadError, EngineStartError, RequestRefused
 from engine.executor.base import Executor
 from engine.handshake import Handshake
-from engine.io_in import Counters, InputThread
+from engine.io_in import InputThread
 from engine.io_out import OutputThread
 from engine.lifecycle import Event, Lifecycle, Phase
 from engine.messages import (
@@ -48,11 +49,11 @@ from engine.queues import (
     ToLoop,
     Wakeup,
 )
-from engine.signals import StopSignals
-from engine.status import StatusReport
 from engine.rpc import answer, answer_instantly
 from engine.scheduler.output import SchedulerOutput
 from engine.scheduler.request import Request
+from engine.signals import StopSignals
+from engine.status import StatusReport
 from engine.views import Published, publish
 
 logger = logging.getLogger("engine")
@@ -66,8 +67,13 @@ class EngineCoreProc(EngineCore):
     """Built with a finished handshake; run_busy_loop() then owns the main thread until the engine ends."""
 
     def __init__(
-        self, config: EngineConfig, handshake: Handshake, signals: StopSignals, status: StatusReport,
-        engine_index: int = 0, executor: Executor | None = None,
+        self,
+        config: EngineConfig,
+        handshake: Handshake,
+        signals: StopSignals,
+        status: StatusReport,
+        engine_index: int = 0,
+        executor: Executor | None = None,
     ) -> None:
         self.lifecycle = Lifecycle()
         self.signals = signals
@@ -90,15 +96,27 @@ class EngineCoreProc(EngineCore):
     def start_threads(self) -> None:
         """Connects to every client and sends each the ready response. Raises EngineStartError after 10 s."""
         self._context = zmq.Context()
-        shared = {"context": self._context, "addresses": self.handshake.addresses, "engine_index": self.engine_index}
+        addresses = self.handshake.addresses
         self.engine_out = OutputThread(
-            **shared, output_queue=self.output_queue, input_queue=self.input_queue, counters=self.counters,
+            context=self._context,
+            addresses=addresses,
+            engine_index=self.engine_index,
+            output_queue=self.output_queue,
+            input_queue=self.input_queue,
+            counters=self.counters,
             client_byte_budget=self.config.client_byte_budget,
         )
         self.engine_in = InputThread(
-            **shared, ready_response=self.ready, input_queue=self.input_queue, aborts_queue=self.aborts_queue,
-            output_queue=self.output_queue, admit=self.preprocess_add_request,
-            instant=lambda call: answer_instantly(self, call), dialects=self.engine_out.dialects,
+            context=self._context,
+            addresses=addresses,
+            engine_index=self.engine_index,
+            ready_response=self.ready,
+            input_queue=self.input_queue,
+            aborts_queue=self.aborts_queue,
+            output_queue=self.output_queue,
+            admit=self.preprocess_add_request,
+            instant=lambda call: answer_instantly(self, call),
+            dialects=self.engine_out.dialects,
             counters=self.counters,
         )
         self.engine_out.start()
@@ -113,7 +131,9 @@ class EngineCoreProc(EngineCore):
             has_coordinator = self.handshake.addresses.coordinator_input is not None
             if not self.engine_in.is_alive() or (waited > THREADS_START_S and not has_coordinator):
                 raise EngineStartError(
-                    f"the input thread was not ready after {waited:.1f} s", phase="handshake", cause=self._thread_fault()
+                    f"the input thread was not ready after {waited:.1f} s",
+                    phase="handshake",
+                    cause=self._thread_fault(),
                 )
 
     def _thread_fault(self) -> str:
@@ -178,9 +198,18 @@ class EngineCoreProc(EngineCore):
     def _record(self, stats: SchedulerStats) -> None:
         timings = self.timings
         self.flight_record.add(
-            stats.step_counter, time.monotonic(), stats.num_scheduled_tokens, stats.num_prefill_tokens,
-            stats.num_running_reqs, stats.num_waiting_reqs, self.scheduler.kv_cache.num_free, stats.num_preempted,
-            timings.schedule_ms, timings.execute_ms, timings.sample_ms, timings.update_ms,
+            stats.step_counter,
+            time.monotonic(),
+            stats.num_scheduled_tokens,
+            stats.num_prefill_tokens,
+            stats.num_running_reqs,
+            stats.num_waiting_reqs,
+            self.scheduler.kv_cache.num_free,
+            stats.num_preempted,
+            timings.schedule_ms,
+            timings.execute_ms,
+            timings.sample_ms,
+            timings.update_ms,
         )
 
     def _scheduler_stats(self, step: SchedulerOutput | None) -> SchedulerStats:
@@ -194,8 +223,10 @@ class EngineCoreProc(EngineCore):
 
     def _queue_depths(self) -> QueueDepths:
         return QueueDepths(
-            input_queue=self.input_queue.qsize(), output_queue=self.output_queue.qsize(),
-            aborts_queue=self.aborts_queue.qsize(), pending_bytes=self.counters.pending_bytes,
+            input_queue=self.input_queue.qsize(),
+            output_queue=self.output_queue.qsize(),
+            aborts_queue=self.aborts_queue.qsize(),
+            pending_bytes=self.counters.pending_bytes,
         )
 
     def publish(self) -> None:
@@ -302,9 +333,7 @@ class EngineCoreProc(EngineCore):
     # ------------------------------------------------------------ outputs
 
     def _emit(self, client: int, items: list[EngineCoreOutput], stats: SchedulerStats | None = None) -> None:
-        self.output_queue.put(
-            Emit(client, EngineCoreOutputs(self.engine_index, items, stats, time.monotonic()))
-        )
+        self.output_queue.put(Emit(client, EngineCoreOutputs(self.engine_index, items, stats, time.monotonic())))
 
     def emit_all(self, outputs: Outputs) -> None:
         for client, items in outputs.items():
@@ -312,9 +341,7 @@ class EngineCoreProc(EngineCore):
 
     def emit_utility(self, client: int, result: UtilityOutput) -> None:
         """Answers one call. Any thread: a Future may complete anywhere."""
-        self.output_queue.put(
-            Emit(client, EngineCoreOutputs(self.engine_index, [], None, time.monotonic(), result))
-        )
+        self.output_queue.put(Emit(client, EngineCoreOutputs(self.engine_index, [], None, time.monotonic(), result)))
 
     # ------------------------------------------------------------ the end
 

@@ -80,11 +80,16 @@ class Utility:
         for place, (name, kind) in enumerate(zip(self.arg_names, self.arg_types, strict=True)):
             required = place < self.num_required
             default = NIL if required else Raw(msgspec.msgpack.encode(self.defaults[place - self.num_required]))
-            args.append(ArgInfo(name=name, type=_type_name(kind), default=default, required=required,
-                                choices=_choices(kind)))
+            args.append(
+                ArgInfo(name=name, type=_type_name(kind), default=default, required=required, choices=_choices(kind))
+            )
         return UtilityInfo(
-            name=self.name, args=args, lane=self.lane.value, phases=sorted(p.value for p in self.phases),
-            effect=self.effect, summary=self.summary,
+            name=self.name,
+            args=args,
+            lane=self.lane.value,
+            phases=sorted(p.value for p in self.phases),
+            effect=self.effect,
+            summary=self.summary,
         )
 
 

@@ -20,7 +20,8 @@ from engine.errors import UtilityError
 from engine.lifecycle import ANY, LIVE, LIVE_OR_DRAINING, Event, Phase
 from engine.messages import NIL, EngineDescription, EngineStats, FinishReason, RequestTable
 from engine.rpc import NOT_HERE, Lane, utility
-from engine.views import TABLE_WANTED_S, current_stats, describe as describe_engine, publish_table
+from engine.views import TABLE_WANTED_S, current_stats, publish_table
+from engine.views import describe as describe_engine
 
 if TYPE_CHECKING:
     from engine.proc import EngineCoreProc

@@ -17,8 +17,21 @@ BEAT_S = 2.0
 """A stream that has nothing to say sends a beat this often, so that a vanished caller is noticed."""
 
 State = Literal[
-    "starting", "ready", "idle", "busy", "saturated", "paused", "sleeping", "cordoned", "draining", "stopping",
-    "exited", "failed", "backoff", "stalled", "lost",
+    "starting",
+    "ready",
+    "idle",
+    "busy",
+    "saturated",
+    "paused",
+    "sleeping",
+    "cordoned",
+    "draining",
+    "stopping",
+    "exited",
+    "failed",
+    "backoff",
+    "stalled",
+    "lost",
 ]
 
 

@@ -56,8 +56,16 @@ class CtlError(Exception):
     id = "E1000"
     exit = Exit.ENGINE_ERROR
 
-    def __init__(self, message: str, *, cause: str = "", try_: list[str] | None = None, see: list[str] | None = None,
-                 id: str | None = None, exit: Exit | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        cause: str = "",
+        try_: list[str] | None = None,
+        see: list[str] | None = None,
+        id: str | None = None,
+        exit: Exit | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.cause = cause

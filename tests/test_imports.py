@@ -40,7 +40,12 @@ def modules(folder: str) -> list[Path]:
 
 
 def test_the_engine_knows_nothing_of_the_tool() -> None:
-    wrong = [(p, n) for p in modules("engine") for n in imports(p, only_at_import_time=False) if n.split(".")[0] == "enginectl"]
+    wrong = [
+        (p, n)
+        for p in modules("engine")
+        for n in imports(p, only_at_import_time=False)
+        if n.split(".")[0] == "enginectl"
+    ]
     assert not wrong
 
 
@@ -54,7 +59,9 @@ def test_the_tool_uses_the_wire_of_the_engine_and_nothing_else() -> None:
 
 
 def test_the_tool_never_imports_torch_or_numpy() -> None:
-    wrong = [(p, n) for p in modules("enginectl") for n in imports(p, only_at_import_time=False) if n.split(".")[0] in HEAVY]
+    wrong = [
+        (p, n) for p in modules("enginectl") for n in imports(p, only_at_import_time=False) if n.split(".")[0] in HEAVY
+    ]
     assert not wrong
 
 
@@ -77,7 +84,9 @@ def test_supervisor_imports_neither_typer_nor_rich() -> None:
         assert not roots & {"typer", "rich", "click"}, path
 
 
-@pytest.mark.parametrize("module", ["engine.messages", "engine.codec", "engine.client", "engine.errors", "enginectl.cli"])
+@pytest.mark.parametrize(
+    "module", ["engine.messages", "engine.codec", "engine.client", "engine.errors", "enginectl.cli"]
+)
 def test_a_real_interpreter_stays_light(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set(sys.modules) & {HEAVY!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)

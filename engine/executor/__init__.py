@@ -26,4 +26,5 @@ def make_executor(config: EngineConfig) -> Executor:
         raise ConfigError(f"executor {config.executor!r} cannot be imported: {error}") from None
     if not (isinstance(made, type) and issubclass(made, Executor)):
         raise ConfigError(f"executor {config.executor!r} is not a subclass of engine.executor.base.Executor")
-    return made(config)
+    executor: Executor = made(config)
+    return executor

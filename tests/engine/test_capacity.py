@@ -10,8 +10,15 @@ from engine.errors import ConfigError
 from engine.executor.base import ModelInfo
 
 MODEL = ModelInfo(
-    architecture="LlamaForCausalLM", vocab_size=100, max_position_embeddings=8192, eos_token_ids=(2,), dtype="bfloat16",
-    compute_dtype="float32", kv_bytes_per_block=1000, weight_bytes=1, device="cpu",
+    architecture="LlamaForCausalLM",
+    vocab_size=100,
+    max_position_embeddings=8192,
+    eos_token_ids=(2,),
+    dtype="bfloat16",
+    compute_dtype="float32",
+    kv_bytes_per_block=1000,
+    weight_bytes=1,
+    device="cpu",
 )
 
 

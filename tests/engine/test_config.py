@@ -40,8 +40,15 @@ def test_a_wrong_type_names_the_setting() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dtype": "float8"}, {"executor": "gpu"}, {"max_num_seqs": 0}, {"block_size": -1}, {"max_model_len": 0},
-     {"threads": 0}, {"kv_memory": 0}],
+    [
+        {"dtype": "float8"},
+        {"executor": "gpu"},
+        {"max_num_seqs": 0},
+        {"block_size": -1},
+        {"max_model_len": 0},
+        {"threads": 0},
+        {"kv_memory": 0},
+    ],
 )
 def test_impossible_values_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):

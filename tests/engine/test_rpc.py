@@ -37,8 +37,13 @@ def test_defaults_fill_what_was_not_given() -> None:
 
 @pytest.mark.parametrize(
     ("name", "values", "names"),
-    [("pause_scheduler", ["now"], "mode"), ("sleep", ["1"], "level"), ("shutdown", [None], "timeout_s"),
-     ("abort_requests", [[1]], "request_ids"), ("reset_prefix_cache", [1], "reset_running_requests")],
+    [
+        ("pause_scheduler", ["now"], "mode"),
+        ("sleep", ["1"], "level"),
+        ("shutdown", [None], "timeout_s"),
+        ("abort_requests", [[1]], "request_ids"),
+        ("reset_prefix_cache", [1], "reset_running_requests"),
+    ],
 )
 def test_a_wrong_type_names_method_and_argument(name: str, values: list[object], names: str) -> None:
     with pytest.raises(UtilityError, match=rf"{name}: argument {names}"):
@@ -54,10 +59,31 @@ def test_a_wrong_count_says_what_is_taken() -> None:
 
 def test_the_table_holds_what_frontends_and_operators_call() -> None:
     wanted = {
-        "describe", "ping", "stats", "requests", "get_supported_tasks", "pause_scheduler", "resume_scheduler",
-        "is_scheduler_paused", "sleep", "wake_up", "is_sleeping", "reset_prefix_cache", "reset_mm_cache",
-        "reset_encoder_cache", "profile", "set_log_level", "dump_stacks", "shutdown", "add_lora", "remove_lora",
-        "list_loras", "pin_lora", "collective_rpc", "execute_dummy_batch", "save_sharded_state",
+        "describe",
+        "ping",
+        "stats",
+        "requests",
+        "get_supported_tasks",
+        "pause_scheduler",
+        "resume_scheduler",
+        "is_scheduler_paused",
+        "sleep",
+        "wake_up",
+        "is_sleeping",
+        "reset_prefix_cache",
+        "reset_mm_cache",
+        "reset_encoder_cache",
+        "profile",
+        "set_log_level",
+        "dump_stacks",
+        "shutdown",
+        "add_lora",
+        "remove_lora",
+        "list_loras",
+        "pin_lora",
+        "collective_rpc",
+        "execute_dummy_batch",
+        "save_sharded_state",
     }
     assert wanted <= set(UTILITIES)
     instant = {name for name, row in UTILITIES.items() if row.lane is Lane.INSTANT}
@@ -66,7 +92,9 @@ def test_the_table_holds_what_frontends_and_operators_call() -> None:
 
 def test_every_row_describes_itself() -> None:
     for row in UTILITIES.values():
-        info = msgspec.convert(msgspec.to_builtins(msgspec.msgpack.decode(msgspec.msgpack.encode(row.info()))), type=dict)
+        info = msgspec.convert(
+            msgspec.to_builtins(msgspec.msgpack.decode(msgspec.msgpack.encode(row.info()))), type=dict
+        )
         assert info["summary"].endswith(".") and info["phases"] and info["lane"] in ("loop", "instant"), info
     choices = {arg.name: arg.choices for arg in UTILITIES["pause_scheduler"].info().args}
     assert choices["mode"] == ["abort", "wait", "keep"]
