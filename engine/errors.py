@@ -35,7 +35,7 @@ class ModelError(EngineError):
 
 
 class ProtocolError(EngineError):
-    """A peer sent something that cannot be read. Counted and dropped, answered when `request_id` or `call_id` is known."""
+    """A peer sent something that cannot be read. Counted, dropped, and answered when an id of it is known."""
 
     def __init__(
         self, message: str, *, request_id: str | None = None, call_id: int | None = None, client_index: int = 0

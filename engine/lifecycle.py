@@ -1,6 +1,6 @@
 """The life of one engine as a table: (phase, event) -> phase. Every "may I?" is a column of it.
 
-Owned by the main loop; other threads read `phase` only. A pair that is missing is a bug and raises IllegalTransition."""
+Owned by the main loop; other threads read `phase` only. A missing pair is a bug: IllegalTransition."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
 import zmq
@@ -17,6 +15,7 @@ import zmq
 from engine.config import EngineConfig
 from engine.core import EngineCore, Outputs
 from engine.counters import Counters
+from engine.deferred import Deferred
 from engine.errors import EngineBug, EngineDeadError, EngineStartError, RequestRefused
 from engine.executor.base import Executor
 from engine.handshake import Handshake
@@ -90,7 +89,7 @@ class EngineCoreProc(EngineCore):
         self.executor.register_failure_callback(lambda cause: self.input_queue.put(ExecutorFailed(cause)))
         self.ready = self.ready_response()
         self.published = Published(EngineStats(phase=Phase.STARTING.value))
-        self._quiet: list[tuple[Future[object], bool]] = []
+        self.deferred = Deferred(self.scheduler, self.lifecycle)
         self.publish()
 
     def start_threads(self) -> None:
@@ -153,7 +152,7 @@ class EngineCoreProc(EngineCore):
             self._process_input_queue()
             self._handle_shutdown()
             self._process_engine_step()
-            self._complete_quiet()
+            self.deferred.complete()
             self.loop_counter += 1
             self.publish()
 
@@ -232,46 +231,6 @@ class EngineCoreProc(EngineCore):
     def publish(self) -> None:
         """Makes the state between two turns visible to other threads."""
         publish(self)
-
-    # ------------------------------------------------------------ answers that come later
-
-    def when_quiet(self, clear_cache: bool) -> Future[object]:
-        """Completes once nothing runs any more, or is cancelled by a shutdown."""
-        future: Future[object] = Future()
-        self._quiet.append((future, clear_cache))
-        return future
-
-    def then(self, first: Future[object], act: Callable[[], None]) -> Future[object]:
-        """A Future that completes after `first` did and `act` ran, in the main thread."""
-        second: Future[object] = Future()
-
-        def run(done: Future[object]) -> None:
-            if done.cancelled():
-                second.cancel()
-                second.set_running_or_notify_cancel()
-                return
-            try:
-                act()
-            except Exception as error:
-                second.set_exception(error)
-            else:
-                second.set_result(None)
-
-        first.add_done_callback(run)
-        return second
-
-    def _complete_quiet(self) -> None:
-        if not self._quiet or (self.scheduler.num_begun and not self.lifecycle.phase.is_shutting_down):
-            return
-        waiting, self._quiet = self._quiet, []
-        for future, clear_cache in waiting:
-            if self.lifecycle.phase.is_shutting_down:
-                future.cancel()
-                future.set_running_or_notify_cancel()
-                continue
-            if clear_cache:
-                self.scheduler.reset_prefix_cache()
-            future.set_result(None)
 
     # ------------------------------------------------------------ one message
 

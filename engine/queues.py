@@ -16,7 +16,7 @@ from engine.scheduler.request import Request
 
 @dataclass(slots=True)
 class Add:
-    """A prepared request that nobody else holds. `seq` counts admissions, so an early abort knows what came before it."""
+    """A prepared request that nobody else holds. `seq` counts admissions: an early abort hits only smaller ones."""
 
     request: Request
     seq: int

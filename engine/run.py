@@ -1,7 +1,7 @@
 """run_engine_core: the life of one engine process, from the first signal handler to the last word.
 
 The target of a `multiprocessing.Process` (spawn), and what `python -m engine` calls. Returns by SystemExit: 0 after a
-clean shutdown, 143 when stopped before the loop ran, 1 otherwise. Imports torch late, so that signals are heard early."""
+clean shutdown, 143 when stopped before the loop ran, 1 otherwise. Imports torch late: signals are heard early."""
 
 from __future__ import annotations
 

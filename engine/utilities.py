@@ -114,7 +114,7 @@ def pause_scheduler(engine: EngineCoreProc, mode: PauseMode = "abort", clear_cac
     engine.emit_all(engine.pause_scheduler(mode, clear_cache))
     if mode != "wait" or not engine.scheduler.num_begun:
         return None
-    return engine.when_quiet(clear_cache)
+    return engine.deferred.when_quiet(clear_cache)
 
 
 @utility(phases=LIVE, effect="changes")
@@ -146,7 +146,7 @@ def reset_encoder_cache(engine: EngineCoreProc) -> None:
 
 @utility(phases=LIVE_OR_DRAINING, effect="changes")
 def abort_requests(engine: EngineCoreProc, request_ids: list[str], as_error: bool = False) -> list[str]:
-    """Ends requests of any client; as_error: their clients hear ERROR, as for an operator's abort. Returns who was live."""
+    """Ends requests of any client and returns those that were live; as_error: their clients hear ERROR."""
     live = [request_id for request_id in request_ids if engine.scheduler.find(request_id) is not None]
     reason = FinishReason.ERROR if as_error else FinishReason.ABORT
     text = "aborted by operator" if as_error else None
@@ -166,7 +166,7 @@ def sleep(engine: EngineCoreProc, level: int = 1, mode: PauseMode = "abort") -> 
         raise UtilityError("sleep: mode keep needs level 0: requests cannot be kept without their KV cache")
     waiting = pause_scheduler(engine, mode, True)
     if isinstance(waiting, Future):
-        return engine.then(waiting, lambda: engine.sleep(level))
+        return engine.deferred.then(waiting, lambda: engine.sleep(level))
     if level:
         engine.sleep(level)
     return None

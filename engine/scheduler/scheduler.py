@@ -75,7 +75,7 @@ class Scheduler:
 
     @property
     def num_unfinished(self) -> int:
-        return len(self._requests)
+        return len(self._live)
 
     @property
     def may_schedule(self) -> bool:
