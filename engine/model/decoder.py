@@ -43,14 +43,14 @@ class Decoder:
     ) -> Tensor:
         config = self.config
         qkv = functional.linear(x, layer.qkv, layer.qkv_bias).view(len(x), -1, config.head_dim)
-        qk, v = qkv.split((config.num_heads + config.num_kv_heads, config.num_kv_heads), 1)
+        qk, v = torch.split(qkv, [config.num_heads + config.num_kv_heads, config.num_kv_heads], 1)
         if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = qk.split((config.num_heads, config.num_kv_heads), 1)
+            q, k = torch.split(qk, [config.num_heads, config.num_kv_heads], 1)
             size = (config.head_dim,)
             q = functional.rms_norm(q, size, layer.q_norm, config.rms_norm_eps)
             k = functional.rms_norm(k, size, layer.k_norm, config.rms_norm_eps)
             qk = torch.cat((q, k), 1)
-        q, k = rotate(qk, rope).split((config.num_heads, config.num_kv_heads), 1)
+        q, k = torch.split(rotate(qk, rope), [config.num_heads, config.num_kv_heads], 1)
         return functional.linear(attend(q, k, v, cache, inputs), layer.o, layer.o_bias)
 
     def _mlp(self, x: Tensor, layer: LayerWeights) -> Tensor:
@@ -60,7 +60,7 @@ class Decoder:
 
 def rotate(heads: Tensor, rope: Tensor) -> Tensor:
     """(T, H, D) with rope pairs side by side, times (T, 1, D / 2) complex64."""
-    pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)))
+    pairs = torch.view_as_complex(heads.float().reshape(*heads.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rope).flatten(-2).to(heads.dtype)
 
 

@@ -99,7 +99,7 @@ class InputBuilder:
         last = (firsts + counts - 1)[[row.samples for row in rows]]
         inputs = StepInputs(self._put(ids), self._put(positions), self._put(self._per_head(slots)), self._put(last))
         long = counts >= FLASH_MIN_TOKENS
-        for index in np.flatnonzero(long):
+        for index in np.flatnonzero(long).tolist():
             inputs.long_rows.append(self._long(rows[index], int(firsts[index])))
         for members in group_rows(counts, starts + counts, np.flatnonzero(~long)):
             inputs.groups.append(self._group(rows, members, firsts, counts, starts))
@@ -109,10 +109,9 @@ class InputBuilder:
     def _slots(self, blocks: np.ndarray, start: int, end: int) -> np.ndarray:
         """(end - start,) cache rows of head 0."""
         size = self._shape.block_size
-        if end - start == 1:
-            return blocks[start // size : start // size + 1] * (self._shape.kv_heads * size) + start % size
         at = np.arange(start, end)
-        return blocks[at // size] * (self._shape.kv_heads * size) + at % size
+        slots: np.ndarray = blocks[at // size] * (self._shape.kv_heads * size) + at % size
+        return slots
 
     def _per_head(self, slots: np.ndarray) -> np.ndarray:
         return (self._heads + slots.reshape(1, -1)).reshape(-1)
@@ -151,7 +150,8 @@ class InputBuilder:
             table[index, : len(blocks)] = blocks
         slots = (table[:, :, None] * (heads * size) + np.arange(size)).reshape(len(members), -1)[:, :length]
         padding = self._shape.padding_block * heads * size
-        return np.where(np.arange(length) < lengths[:, None], slots, padding)
+        found: np.ndarray = np.where(np.arange(length) < lengths[:, None], slots, padding)
+        return found
 
     def _bias(self, hidden: np.ndarray) -> Tensor:
         mask = torch.from_numpy(hidden).to(self._device)

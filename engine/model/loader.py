@@ -1,6 +1,6 @@
 """A model directory's weights become the decoder's tensors: mapped, checked by name and shape, converted, fused.
 
-Enters: directory, ModelConfig, dtypes, device. Leaves: Weights. The maps are closed when it returns. Never unpickles."""
+Enters: directory, ModelConfig, Target. Leaves: Weights. The maps are closed when it returns. Never unpickles."""
 
 from __future__ import annotations
 

@@ -39,7 +39,11 @@ class Collected:
     def message(self, *, as_tensors: bool) -> Logprobs:
         """`as_tensors`: with torch's type names, as prompt log-probabilities are on the wire."""
         ids, values, ranks = (np.concatenate(parts) for parts in zip(*self._pieces, strict=True))
-        return Logprobs(*(wire_array(a, t, as_tensors) for a, t in ((ids, "<i4"), (values, "<f4"), (ranks, "<i8"))))
+        return Logprobs(
+            wire_array(ids, "<i4", as_tensors),
+            wire_array(values, "<f4", as_tensors),
+            wire_array(ranks, "<i8", as_tensors),
+        )
 
 
 def wire_array(values: np.ndarray, dtype: str, as_tensor: bool) -> NdArray:

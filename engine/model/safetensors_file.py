@@ -1,7 +1,7 @@
 """Safetensors headers, checked against the file before a byte of data is used. No torch.
 
 Enters: a model directory. Leaves: for every tensor its file, type, shape and byte range, all known to lie inside a
-regular file. Whatever else is found (cut, padded, an HTML page, a pointer file) is a ModelError with the file's name."""
+regular file. Anything else (cut, padded, an HTML page, a pointer file) is a ModelError with the file's name."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def read_header(file: Path) -> dict[str, Entry]:
 
 def _entry(file: Path, name: str, raw: object, base: int) -> Entry:
     fields = raw if isinstance(raw, dict) else {}
-    dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+    dtype, shape, offsets = fields.get("dtype"), _counts(fields.get("shape")), _counts(fields.get("data_offsets"))
     if dtype not in ITEM_BYTES:
         raise _broken(file, f"tensor {name!r} has the unknown dtype {dtype!r}")
-    if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+    if shape is None or offsets is None or len(offsets) != 2:
         raise _broken(file, f"tensor {name!r} has no usable shape or data_offsets")
     expected = ITEM_BYTES[dtype]
     for count in shape:
@@ -120,8 +120,10 @@ def _entry(file: Path, name: str, raw: object, base: int) -> Entry:
     return Entry(file, str(dtype), tuple(shape), base + offsets[0], expected)
 
 
-def _counts(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+def _counts(value: object) -> list[int] | None:
+    if isinstance(value, list) and all(type(item) is int and item >= 0 for item in value):
+        return value
+    return None
 
 
 def _check_cover(file: Path, entries: dict[str, Entry], base: int, size: int) -> None:

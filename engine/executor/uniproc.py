@@ -1,0 +1,167 @@
+"""The executor that runs the model in the engine's own process.
+
+Enters: SchedulerOutput. Leaves: ModelRunnerOutput. Owns a Worker with weights and KV cache. Main thread only; ends
+with shutdown(). An exception out of execute_model means that no step can run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+
+from engine.config import EngineConfig
+from engine.executor.base import Executor, ModelInfo, Progress
+from engine.executor.worker import Worker
+from engine.messages import SamplingParams
+from engine.model.attention import KVCache
+from engine.model.config import ModelConfig
+from engine.model.decoder import Decoder
+from engine.model.device import available_cores, choose_target, type_name
+from engine.model.inputs import Row
+from engine.model.loader import load_weights
+from engine.model.sampler import Sampler
+from engine.model.sampler_state import SamplerState
+from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+
+_CPU_SHARE, _CPU_LIMIT_BYTES = 0.5, 4 * 1024**3
+_CUDA_SHARE = 0.85
+_WARM_PROMPT_TOKENS = 80
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+class UniProcExecutor(Executor):
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        torch.set_num_threads(config.threads or available_cores())
+        self.model = ModelConfig.from_dir(config.model, config.max_model_len)
+        self.target = choose_target(config.dtype, self.model.dtype, config.device)
+        self.worker: Worker | None = None
+        self._decoder: Decoder | None = None
+        self._num_blocks = 0
+        self._profiler: torch.profiler.profile | None = None
+        self._trace_path: str | None = None
+
+    def load_model(self, progress: Progress) -> ModelInfo:
+        self._load(progress)
+        decoder = self._loaded()
+        model, compute = self.model, self.target.compute
+        return ModelInfo(
+            architecture=model.architecture,
+            vocab_size=model.vocab_size,
+            max_position_embeddings=model.max_position_embeddings,
+            eos_token_ids=model.eos_token_ids,
+            dtype=type_name(self.target.storage),
+            compute_dtype=type_name(compute),
+            kv_bytes_per_block=model.kv_bytes_per_block(self.config.block_size, compute.itemsize),
+            weight_bytes=decoder.weights.size_bytes,
+            device=str(self.target.device),
+        )
+
+    def measure_kv_memory(self) -> int:
+        if self.target.device.type == "cuda":
+            return int(torch.cuda.mem_get_info(self.target.device)[0] * _CUDA_SHARE)
+        return min(int(available_memory_bytes() * _CPU_SHARE), _CPU_LIMIT_BYTES)
+
+    @torch.inference_mode()
+    def initialize_cache(self, num_gpu_blocks: int) -> None:
+        decoder = self._loaded()
+        cache = KVCache(self.model, num_gpu_blocks, self.config.block_size, self.target.compute, self.target.device)
+        self.worker = Worker(decoder, cache, Sampler(self.config.seed, self.target.device))
+        self._num_blocks = num_gpu_blocks
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """A prompt, its decodes and a full batch, twice, on blocks that nobody holds yet."""
+        worker = self._ready()
+        capacity = self._num_blocks * self.config.block_size
+        prompt = min(_WARM_PROMPT_TOKENS, capacity - 1, self.config.max_num_batched_tokens)
+        blocks = np.arange(self._num_blocks)[: -(-capacity // self.config.block_size)]
+        steps = [[Row([0], 0, 1, blocks)] * count for count in (1, min(8, self.config.max_num_seqs))]
+        steps.append([Row([0], max(prompt, 0), 1, blocks)])
+        if prompt > 0:
+            steps.append([Row([0] * prompt, 0, prompt, blocks)])
+        greedy, random = (self._warm_state(t) for t in (0.0, 1.0))
+        for rows in steps * 2:
+            hidden = worker.run(rows)[: len(rows)]
+            for state in (greedy, random):
+                worker.sampler.sample(worker.decoder.logits(hidden), [state] * len(hidden))
+
+    @torch.inference_mode()
+    def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        return self._ready().execute(step)
+
+    def sleep(self, level: int) -> None:
+        """What is held is forgotten with its KV: the scheduler must have ended or preempted it."""
+        self.worker = None
+        if level >= 2:
+            self._decoder = None
+        if self.target.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def wake_up(self) -> None:
+        if self._decoder is None:
+            self._load(lambda phase, detail: None)
+        if self.worker is None and self._num_blocks:
+            self.initialize_cache(self._num_blocks)
+
+    def profile(self, is_start: bool, path: str | None) -> str | None:
+        if is_start:
+            self._start_profiler(path)
+            return None
+        if self._profiler is None:
+            raise RuntimeError("the profiler is not running; start it first")
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        trace = path or self._trace_path or os.path.join(os.getcwd(), f"engine-trace-{os.getpid()}.json")
+        profiler.export_chrome_trace(trace)
+        return trace
+
+    def shutdown(self) -> None:
+        self.worker = None
+        self._decoder = None
+
+    def _start_profiler(self, path: str | None) -> None:
+        if self._profiler is not None:
+            raise RuntimeError("the profiler is running already; stop it first")
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self.target.device.type == "cuda":
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        self._trace_path = path
+        self._profiler = torch.profiler.profile(activities=activities)
+        self._profiler.start()
+
+    @torch.inference_mode()
+    def _load(self, progress: Progress) -> None:
+        weights = load_weights(
+            Path(self.config.model), self.model, self.target, lambda detail: progress("load weights", detail)
+        )
+        positions = self.config.max_model_len or self.model.max_position_embeddings
+        self._decoder = Decoder(self.model, weights, positions)
+
+    def _loaded(self) -> Decoder:
+        if self._decoder is None:
+            raise RuntimeError("the weights are not loaded: call load_model, or wake_up after sleep")
+        return self._decoder
+
+    def _ready(self) -> Worker:
+        if self.worker is None:
+            raise RuntimeError("there is no KV cache: call initialize_cache, or wake_up after sleep")
+        return self.worker
+
+    def _warm_state(self, temperature: float) -> SamplerState:
+        params = SamplingParams(temperature=temperature, top_p=0.9, seed=0)
+        return SamplerState(params, [0], 1, self.model.vocab_size, self.target.device)
+
+
+def available_memory_bytes(cgroup: Path = _CGROUP) -> int:
+    """What the machine has left, or less where a container's limit is nearer."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        used = int((cgroup / "memory.current").read_text())
+    except (OSError, ValueError):
+        return available
+    return available if limit == "max" else max(0, min(available, int(limit) - used))
