@@ -1,0 +1,285 @@
+"""The four small panels and the step timing panel: a snapshot in, lines for inside a box out. Pure.
+
+Each line has a long and a short form; the width decides. A crossed threshold is coloured and lettered (W, !)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from enginectl.control import HISTOGRAM_MS, EngineView, Stats, StepStats
+from enginectl.top import figures
+from enginectl.top.layout import Line, first_fit, width_of
+from enginectl.top.snapshot import Snapshot
+
+KV_WARN, KV_FULL = 0.80, 0.95
+SPARK_MIN = 4
+SPARK_MAX = 40
+
+
+def mark(is_warning: bool, is_bad: bool = False) -> tuple[str, str]:
+    """The letter beside a figure and its style."""
+    return ("!", "bold red") if is_bad else (("W", "yellow") if is_warning else ("", ""))
+
+
+def labelled(label: str, value: str, letter: tuple[str, str] = ("", ""), cells: int = 0) -> Line:
+    text, style = letter
+    value = value.rjust(cells - len(label)) if cells else f" {value}"
+    return [(label, "dim"), (value, style or "bold"), (text, style)]
+
+
+def with_spark(line: Line, values: Sequence[float], width: int, wanted: bool) -> Line:
+    """The line, and a spark of the values in what is left of the width."""
+    room = min(SPARK_MAX, width - width_of(line) - 1)
+    if not wanted or room < SPARK_MIN or not values:
+        return line
+    return [*line, (" " + figures.spark(values, room).strip(), "cyan")]
+
+
+def stats_of(snapshot: Snapshot) -> Stats:
+    """Empty figures until some came."""
+    return snapshot.view.stats if snapshot.view and snapshot.view.stats else Stats()
+
+
+def process(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
+    view, stats = snapshot.view, stats_of(snapshot)
+    engine = view.process if view else None
+    boss = view.supervisor if view else None
+    pid, boss_pid = (str(engine.pid) if engine else "-"), (str(boss.pid) if boss else "-")
+    cpu = f"{engine.cpu_percent:.0f}%" if engine else "-"
+    rss, boss_rss = figures.size(engine.rss_bytes if engine else None), figures.size(boss.rss_bytes if boss else None)
+    restarts = view.restarts if view else 0
+    depth = f"{_dash(stats.input_queue)}/{_dash(stats.output_queue)}"
+    again = mark(restarts > 0)
+    return [
+        first_fit(width, _pairs(("engine", pid), ("cpu", cpu)), _pairs(("eng", pid), ("", cpu)), _pairs(("eng", pid))),
+        first_fit(
+            width,
+            _pairs(("memory", rss), ("loop", _age(stats))),
+            _pairs(("mem", rss), ("", _age(stats))),
+            _pairs(("mem", rss)),
+        ),
+        first_fit(width, _pairs(("superv", boss_pid), ("rss", boss_rss)), _pairs(("sup", boss_pid))),
+        first_fit(
+            width,
+            [*labelled("restarts", str(restarts), again), ("  ", ""), *labelled("ipc", depth)],
+            [*labelled("rest", str(restarts), again), (" ", ""), *labelled("ipc", depth)],
+        ),
+    ]
+
+
+def queues(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
+    stats = stats_of(snapshot)
+    stuck = stats.waiting > 0 and stats.running == 0 and snapshot.state in ("ready", "idle", "busy", "stalled")
+    history = stats.history
+    skipped = labelled("skipped", str(stats.skipped), mark(stats.skipped > 0), 12)
+    lost = stats.rejected_messages + stats.dropped_outputs
+    last = _pairs(
+        ("preempt", f"{figures.rate(stats.preempted_per_min)}/m"), ("in", f"{figures.rate(stats.requests_in_s)}/s")
+    )
+    return [
+        with_spark(
+            labelled("running", figures.count(stats.running), cells=12), history.get("running", []), width, sparks
+        ),
+        with_spark(
+            labelled("waiting", figures.count(stats.waiting), mark(stats.waiting > 0, stuck), 12),
+            history.get("waiting", []),
+            width,
+            sparks,
+        ),
+        first_fit(
+            width,
+            last,
+            _pairs(
+                ("pre", f"{figures.rate(stats.preempted_per_min)}/m"), ("in", f"{figures.rate(stats.requests_in_s)}")
+            ),
+        ),
+        first_fit(width, [*skipped, ("  ", ""), *labelled("dropped", str(lost), mark(lost > 0))], skipped),
+    ]
+
+
+def kv_cache(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
+    stats = stats_of(snapshot)
+    used = stats.kv_used_ratio
+    letter = mark((used or 0) >= KV_WARN, (used or 0) >= KV_FULL)
+    free = None if stats.kv_blocks is None or stats.kv_used_blocks is None else stats.kv_blocks - stats.kv_used_blocks
+    cells = max(0, width - 6)
+    hit = labelled("prefix hit", figures.percent(stats.prefix_hit_ratio))
+    ratio: Line = [
+        (figures.bar(used, cells), letter[1] or "green"),
+        (figures.percent(used).rjust(5), letter[1] or "bold"),
+        (letter[0], letter[1]),
+    ]
+    numbers = f"{figures.count(stats.kv_used_blocks)}/{figures.count(stats.kv_blocks)}"
+    return [
+        ratio,
+        first_fit(width, labelled("used", numbers.replace("/", " / ")), labelled("used", numbers), [(numbers, "bold")]),
+        first_fit(width, hit, labelled("hit", figures.percent(stats.prefix_hit_ratio))),
+        with_spark(
+            labelled("free", figures.count(free)),
+            [1 - v for v in stats.history.get("kv_used_ratio", [])],
+            width,
+            sparks,
+        ),
+    ]
+
+
+def throughput(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
+    stats = stats_of(snapshot)
+    history = stats.history
+    ttft = f"{_plain(stats.ttft_p50_s)} p95 {_plain(stats.ttft_p95_s)}s"
+    tpot = f"{figures.milliseconds(stats.tpot_p50_ms)} p95 {figures.milliseconds(stats.tpot_p95_ms)}ms"
+    return [
+        with_spark(
+            labelled("decode", figures.count(max(0.0, stats.decode_tok_s)), cells=13),
+            history.get("decode_tok_s", []),
+            width,
+            sparks,
+        ),
+        with_spark(
+            labelled("prefill", figures.short(max(0.0, stats.prefill_tok_s)), cells=13),
+            history.get("prefill_tok_s", []),
+            width,
+            sparks,
+        ),
+        first_fit(width, labelled("ttft p50", ttft), labelled("ttft", ttft.replace(" p95", ""))),
+        first_fit(width, labelled("tpot p50", tpot), labelled("tpot", tpot.replace(" p95", ""))),
+    ]
+
+
+SMALL: dict[str, Callable[[Snapshot, int, bool], list[Line]]] = {
+    "process": process,
+    "queues": queues,
+    "kv cache": kv_cache,
+    "throughput": throughput,
+}
+
+
+TITLES: dict[str, Line] = {"throughput": [("throughput", "bold"), (" tok/s", "dim")]}
+
+
+def step_title(step: StepStats) -> Line:
+    derived = " · from output spacing" if step.derived else ""
+    return [("step timing", "bold"), (f" (last {step.window_s:g}s, {step.steps:,} steps{derived})", "dim")]
+
+
+def step_figures(step: StepStats, least: bool = False) -> Line:
+    """`least`: without p99 and max."""
+    named = (
+        ("now", step.now_ms),
+        ("p50", step.p50_ms),
+        ("p95", step.p95_ms),
+        ("p99", step.p99_ms),
+        ("max", step.max_ms),
+    )
+    out: Line = []
+    for name, value in named[: 3 if least else 5]:
+        out += [(f"{name} ", "dim"), (figures.milliseconds(value), "bold"), ("  ", "")]
+    return out[:-1]
+
+
+def step_spark(step: StepStats, width: int, wanted: bool) -> Line:
+    """The first line of the panel: recent steps as a spark, then the figures."""
+    numbers = step_figures(step)
+    room = width - width_of(numbers) - 5
+    if not wanted or room < SPARK_MIN:
+        return first_fit(width, [("ms  ", "dim"), *numbers], numbers, step_figures(step, least=True))
+    return [("ms ", "dim"), (figures.spark(step.recent_ms, room), "cyan"), ("  ", ""), *numbers]
+
+
+def bucket_names() -> list[str]:
+    edges = [f"{edge:g}" for edge in HISTOGRAM_MS]
+    middle = [f"{low}-{high}" for low, high in itertools.pairwise(edges)]
+    return [f"<{edges[0]}", *middle, f">{edges[-1]}"]
+
+
+def filled_buckets(step: StepStats) -> list[tuple[str, int]]:
+    """Name and count from the first bucket that holds something to the last."""
+    counts = step.histogram
+    used = [i for i, n in enumerate(counts) if n]
+    if not used:
+        return []
+    names = bucket_names()
+    return [(names[i], counts[i]) for i in range(used[0], min(used[-1] + 1, len(names)))]
+
+
+def histogram(step: StepStats, width: int) -> Line:
+    """Buckets with a bar each, in one line; the bars shrink until it fits, then the names go."""
+    buckets = filled_buckets(step)
+    if not buckets:
+        return [("no steps in this window", "dim")]
+    top = max(n for _, n in buckets)
+    for cells in (14, 10, 7, 5, 3, 1):
+        line: Line = []
+        for name, n in buckets:
+            line += [(f"{name} ", "dim"), ("█" * round(n / top * cells) or ("▏" if n else ""), "cyan"), (" ", "")]
+        if width_of(line) <= width + 1:
+            return line[:-1]
+    return [
+        ("histogram ", "dim"),
+        (figures.spark([float(n) for _, n in buckets], len(buckets)), "cyan"),
+        (f" {buckets[0][0]} .. {buckets[-1][0]} ms", "dim"),
+    ]
+
+
+def split_parts(step: StepStats) -> list[tuple[str, float | None]]:
+    return [
+        ("schedule", step.schedule_ms),
+        ("execute", step.execute_ms),
+        ("sample", step.sample_ms),
+        ("update", step.update_ms),
+    ]
+
+
+SHORT_NAMES = {"schedule": "sched", "execute": "exec"}
+
+
+def split_line(step: StepStats, width: int) -> Line:
+    parts = split_parts(step)
+    long: Line = [("split  ", "dim")]
+    tight: Line = []
+    for name, value in parts:
+        long += [(f"{name} ", "dim"), (figures.milliseconds(value), "bold"), ("  ", "")]
+        tight += [(f"{SHORT_NAMES.get(name, name)} ", "dim"), (figures.milliseconds(value), "bold"), (" ", "")]
+    total = sum(value or 0.0 for _, value in parts)
+    share = [("mostly ", "dim"), (max(parts, key=lambda p: p[1] or 0.0)[0], "bold")] if total > 0 else []
+    return first_fit(width, [*long, *share], long[:-1], tight[:-1])
+
+
+def strip(view: EngineView | None, stats: Stats, width: int) -> list[Line]:
+    """The queues, cache and steps in two plain lines, for when there is no room for boxes."""
+    used = stats.kv_used_ratio
+    letter = mark((used or 0) >= KV_WARN, (used or 0) >= KV_FULL)
+    first: Line = [
+        *labelled(" run", str(stats.running)),
+        *labelled("  wait", str(stats.waiting), mark(stats.waiting > 0)),
+        *labelled("  kv", figures.percent(used), letter),
+        *labelled("  tok/s", figures.count(stats.decode_tok_s)),
+    ]
+    numbers = step_figures(stats.step)
+    short_step: Line = [
+        *labelled(" step now", figures.milliseconds(stats.step.now_ms)),
+        *labelled("  p50", figures.milliseconds(stats.step.p50_ms)),
+        *labelled("  p95", figures.milliseconds(stats.step.p95_ms)),
+    ]
+    return [first, first_fit(width, [(" step ms  ", "dim"), *numbers], short_step)]
+
+
+def _pairs(*pairs: tuple[str, str]) -> Line:
+    out: Line = []
+    for name, value in pairs:
+        out += [(f"{name} " if name else "", "dim"), (value, "bold"), ("  ", "")]
+    return out[:-1]
+
+
+def _dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _age(stats: Stats) -> str:
+    return figures.seconds(stats.loop_age_s)
+
+
+def _plain(value: float | None) -> str:
+    """Seconds without the unit, the leading zero dropped: .21"""
+    return "-" if value is None else f"{value:.2f}".removeprefix("0") if value < 10 else f"{value:.1f}"

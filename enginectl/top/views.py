@@ -1,0 +1,225 @@
+"""The pictures other than the usual one: starting, draining, dead, a request in detail, steps, logs, events, help,
+and the dialog before an action. A snapshot in, lines out. Pure."""
+
+from __future__ import annotations
+
+from enginectl.control import DrainProgress, EngineView, EventView, RequestView, StepStats
+from enginectl.top import figures
+from enginectl.top.layout import Line, box, fit, width_of
+from enginectl.top.panels import filled_buckets, labelled, split_parts, step_figures
+from enginectl.top.snapshot import Snapshot
+from enginectl.top.state import Dialog
+from enginectl.top.table import why
+
+
+def phases(view: EngineView) -> list[Line]:
+    """Each named part of a start, with how long it took now and the last time."""
+    out: list[Line] = []
+    elapsed = view.uptime_s
+    for phase in view.phases:
+        done = phase.took_s is not None
+        took = phase.took_s if phase.took_s is not None else max(0.0, elapsed - phase.began_s)
+        last = f"last time {figures.seconds(phase.last_took_s)}" if phase.last_took_s is not None else ""
+        out.append(
+            [
+                ("✔ " if done else "⠸ ", "green" if done else "yellow"),
+                *fit([(phase.name, "" if done else "bold")], 18),
+                (figures.seconds(took).rjust(8), "bold"),
+                ("   ", ""),
+                (phase.detail, ""),
+                ("   " if phase.detail and last else "", ""),
+                (last, "dim"),
+            ]
+        )
+    return out or [[("waiting for the first phase", "dim")]]
+
+
+def drain_line(drain: DrainProgress) -> Line:
+    """What is left, and who holds it up."""
+    left = drain.running + drain.waiting
+    line: Line = [
+        (" draining ", "bold yellow"),
+        (figures.span(drain.began_s_ago), ""),
+        (f" of {figures.span(drain.grace_s)}", "dim"),
+        *labelled("   left", str(left)),
+        *labelled("  tokens", figures.count(drain.tokens_left)),
+        *labelled("  eta", figures.seconds(drain.eta_s)),
+    ]
+    if drain.worst_id:
+        line += [*labelled("  worst", drain.worst_id), (f" ({figures.seconds(drain.worst_eta_s)})", "dim")]
+    if drain.will_miss:
+        line += [("  W will miss: " + ", ".join(drain.will_miss[:3]), "yellow")]
+    return line
+
+
+def post_mortem(view: EngineView) -> list[Line]:
+    """How it ended, why, where the evidence is, what comes next."""
+    out: list[Line] = []
+    end = view.last_exit
+    if end is not None:
+        how = f"signal {end.signal}" if end.signal else f"code {end.code if end.code is not None else '-'}"
+        when = f" at {figures.clock(end.at)}" if end.at else ""
+        asked = " (asked for)" if end.requested else ""
+        out.append(
+            [
+                ("! " if not end.requested else "  ", "bold red"),
+                ("exited: ", "dim"),
+                (how, "bold"),
+                (f"{when}{asked}", ""),
+                (f"   in phase {end.phase}" if end.phase else "", ""),
+            ]
+        )
+        out += [labelled("  cause:", end.cause)] if end.cause else []
+        out += [labelled("  evidence:", end.evidence)] if end.evidence else []
+    if view.reason:
+        out.append(labelled("  reason:", view.reason))
+    if view.next_restart_in_s is not None:
+        out.append(labelled("  restart in:", figures.seconds(view.next_restart_in_s)))
+    return out or [[("the engine is gone", "bold red")]]
+
+
+def detail(row: RequestView) -> list[Line]:
+    """Everything known of one request."""
+    pairs = [
+        ("id", row.id),
+        ("external id", row.external_id or "-"),
+        ("state", row.state),
+        ("age", figures.seconds(row.age_s)),
+        ("prompt tokens", figures.count(row.prompt_tokens)),
+        ("output tokens", f"{figures.count(row.output_tokens)} of {figures.count(row.max_tokens)}"),
+        ("blocks held", figures.count(row.blocks)),
+        ("blocks needed", figures.count(row.blocks_needed)),
+        ("prompt cached", figures.percent(row.cached_ratio)),
+        ("first token after", figures.seconds(row.ttft_s)),
+        ("time per token", f"{figures.milliseconds(row.tpot_ms)} ms"),
+        ("client", str(row.client)),
+        ("priority", str(row.priority)),
+        ("preemptions", str(row.preemptions)),
+        ("waits for", row.waits_for or "-"),
+    ]
+    lines = [[(name.rjust(18), "dim"), ("  ", ""), (value, "bold")] for name, value in pairs]
+    if why(row):
+        lines.append([(" " * 20 + why(row), "yellow")])
+    return lines
+
+
+def event_line(events: tuple[EventView, ...], width: int) -> Line:
+    """The youngest first, as many as fit whole; the first is cut when even it does not fit."""
+    if not events:
+        return [("nothing yet", "dim")]
+    out: Line = []
+    for event in reversed(events):
+        piece: Line = [(figures.clock(event.ts) + " ", "dim"), (event.text or event.type, "")]
+        if out and width_of(out) + 3 + width_of(piece) > width:
+            break
+        out += [("   ", ""), *piece] if out else piece
+    return out
+
+
+def event_lines(events: tuple[EventView, ...], rows: int) -> list[Line]:
+    """One event a line, the youngest at the bottom."""
+    shown = events[-rows:] if rows > 0 else ()
+    return [[(figures.clock(e.ts), "dim"), (f"  {e.type:<14}  ", "cyan"), (e.text, "")] for e in shown] or [
+        [("nothing yet", "dim")]
+    ]
+
+
+def steps(step: StepStats, width: int, rows: int) -> list[Line]:
+    """The step table: figures, split with shares, histogram as bars, the youngest steps as numbers."""
+    out: list[Line] = [step_figures(step), []]
+    total = sum(value or 0.0 for _, value in split_parts(step))
+    cells = max(4, min(40, width - 34))
+    for name, value in split_parts(step):
+        share = (value or 0.0) / total if total > 0 else 0.0
+        out.append(
+            [
+                (name.ljust(12), "dim"),
+                (figures.milliseconds(value).rjust(8) + " ms ", "bold"),
+                ("█" * round(share * cells), "cyan"),
+                (f" {share:.0%}" if value is not None else "", "dim"),
+            ]
+        )
+    out.append([])
+    buckets = filled_buckets(step)
+    top = max((n for _, n in buckets), default=1)
+    for name, n in buckets:
+        out.append(
+            [
+                (f"{name} ms".rjust(12), "dim"),
+                (f"{n:,}".rjust(8) + "    ", "bold"),
+                ("█" * round(n / top * cells) or ("▏" if n else ""), "cyan"),
+            ]
+        )
+    out.append([])
+    per_row = max(1, (width - 10) // 8)
+    recent = step.recent_ms[-per_row * max(0, min(6, rows - len(out))) :]
+    for at in range(0, len(recent), per_row):
+        numbers = "".join(figures.milliseconds(ms).rjust(8) for ms in recent[at : at + per_row])
+        out.append([("youngest  " if at == 0 else " " * 10, "dim"), (numbers, "")])
+    return out
+
+
+def logs(snapshot: Snapshot, rows: int) -> list[Line]:
+    lines = snapshot.log[-rows:] if rows > 0 else ()
+    return [[(line.expandtabs(4), "")] for line in lines] or [[("no log lines", "dim")]]
+
+
+HELP = (
+    ("q  Ctrl-C", "quit"),
+    ("p  space", "freeze the picture; data keeps coming in"),
+    ("[  ]  L", "step back and forth through what was recorded; live again"),
+    ("j k g G  arrows", "move the cursor"),
+    ("Enter", "the request under the cursor in detail"),
+    ("s  S  < >", "next sort column, invert, previous and next column"),
+    ("/  n  Esc", "filter by id, state, client:N; next match; clear"),
+    ("e  1-7", "one panel on the whole screen"),
+    ("t  l  v", "step table, log, events"),
+    ("Tab", "next engine"),
+    ("+  -", "look more or less often"),
+    ("r  w", "reset session figures; save this snapshot to a file"),
+    ("a  D  C  x", "abort, drain, cordon, stacks (with --allow-actions; each asks first)"),
+)
+
+
+def help_box(width: int) -> list[Line]:
+    body: list[Line] = [[(keys.ljust(17), "bold"), (text, "")] for keys, text in HELP]
+    body += [[], [("W beside a figure: look at it.   !: act on it.", "dim")]]
+    return box([("keys", "bold")], body, min(width, 84), style="cyan")
+
+
+QUESTIONS = {
+    "abort": "Abort request {target}? Its client gets an error.",
+    "drain": "Drain? New requests are refused, the running ones finish, then the engine stops.",
+    "cordon": "Cordon, or lift the cordon? New requests are refused while it is on.",
+    "stacks": "Dump the stacks of all threads? They go to a file here.",
+}
+
+
+def dialog_box(dialog: Dialog, width: int) -> list[Line]:
+    """Engine and object named, Cancel chosen first."""
+    room = max(20, min(width, 78) - 4)
+    text = QUESTIONS[dialog.action].format(target=dialog.target)
+    body: list[Line] = [[("engine  ", "dim"), (dialog.engine, "bold")], []]
+    body += [[(row, "")] for row in wrap(text, room)]
+    body.append([])
+    names = ("Cancel", dialog.action.capitalize())
+    buttons: Line = []
+    for index, name in enumerate(names):
+        chosen = index == dialog.choice
+        buttons += [(f" >{name}< " if chosen else f"  {name}  ", "reverse" if chosen else ""), ("  ", "")]
+    body += [buttons, [("left/right choose, Enter does it, Esc cancels", "dim")]]
+    return box([(dialog.action, "bold")], body, min(width, 78), style="yellow")
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """By words; a word longer than a line is cut over several."""
+    lines = [""]
+    for word in text.split():
+        while len(word) > width:
+            lines.append(word[:width])
+            word = word[width:]
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return [line for line in lines if line]
