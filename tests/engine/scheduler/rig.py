@@ -17,26 +17,65 @@ BLOCK = 4
 VOCAB = 50
 
 
-def wire(request_id: str, prompt: list[int], *, priority: int = 0, arrival: float = 0.0, client: int = 0,
-         salt: str | None = None, **sampling: object) -> EngineCoreRequest:
+def wire(
+    request_id: str,
+    prompt: list[int],
+    *,
+    priority: int = 0,
+    arrival: float = 0.0,
+    client: int = 0,
+    salt: str | None = None,
+    **sampling: object,
+) -> EngineCoreRequest:
     params = SamplingParams(**sampling)  # type: ignore[arg-type]
-    return EngineCoreRequest(request_id, prompt, sampling_params=params, arrival_time=arrival, cache_salt=salt,
-                             client_index=client, priority=priority)
+    return EngineCoreRequest(
+        request_id,
+        prompt,
+        sampling_params=params,
+        arrival_time=arrival,
+        cache_salt=salt,
+        client_index=client,
+        priority=priority,
+    )
 
 
-def make(request_id: str, prompt: list[int], *, seq: int = 0, block_size: int = BLOCK, max_model_len: int = 1000,
-         **fields: object) -> Request:
+def make(
+    request_id: str,
+    prompt: list[int],
+    *,
+    seq: int = 0,
+    block_size: int = BLOCK,
+    max_model_len: int = 1000,
+    **fields: object,
+) -> Request:
     """A request as the input thread makes it; sampling params and wire fields by name."""
-    return Request.from_wire(wire(request_id, prompt, **fields), block_size=block_size,  # type: ignore[arg-type]
-                             max_model_len=max_model_len, seq=seq)
+    return Request.from_wire(
+        wire(request_id, prompt, **fields),
+        block_size=block_size,  # type: ignore[arg-type]
+        max_model_len=max_model_len,
+        seq=seq,
+    )
 
 
-def scheduler(*, seqs: int = 8, budget: int = 64, max_model_len: int = 1000, blocks: int = 100,
-              block_size: int = BLOCK, caching: bool = True) -> Scheduler:
+def scheduler(
+    *,
+    seqs: int = 8,
+    budget: int = 64,
+    max_model_len: int = 1000,
+    blocks: int = 100,
+    block_size: int = BLOCK,
+    caching: bool = True,
+) -> Scheduler:
     ticks = iter(range(1, 10**9))
-    return Scheduler(max_num_seqs=seqs, max_num_batched_tokens=budget, max_model_len=max_model_len,
-                     num_gpu_blocks=blocks, block_size=block_size, enable_prefix_caching=caching,
-                     clock=lambda: float(next(ticks)))
+    return Scheduler(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=budget,
+        max_model_len=max_model_len,
+        num_gpu_blocks=blocks,
+        block_size=block_size,
+        enable_prefix_caching=caching,
+        clock=lambda: float(next(ticks)),
+    )
 
 
 def next_token(known: list[int]) -> int:
@@ -52,7 +91,7 @@ def generation(prompt: list[int], number: int) -> list[int]:
     known = list(prompt)
     for _ in range(number):
         known.append(next_token(known))
-    return known[len(prompt):]
+    return known[len(prompt) :]
 
 
 @dataclass
@@ -102,13 +141,13 @@ class FakeRunner:
     def _write(self, request_id: str, start: int, number: int) -> None:
         known = self.tokens[request_id]
         for position in range(start, start + number):
-            self.memory[self._slot(request_id, position)] = hash(tuple(known[:position + 1]))
+            self.memory[self._slot(request_id, position)] = hash(tuple(known[: position + 1]))
 
     def _check_past(self, request_id: str, end: int) -> None:
         known = self.tokens[request_id]
         for position in range(end):
             stored = self.memory.get(self._slot(request_id, position))
-            assert stored == hash(tuple(known[:position + 1])), f"{request_id} reads a foreign slot at {position}"
+            assert stored == hash(tuple(known[: position + 1])), f"{request_id} reads a foreign slot at {position}"
 
 
 class Bench:

@@ -140,8 +140,11 @@ def test_giving_back_twice_is_our_bug() -> None:
 
 
 def test_check_sees_what_it_is_for() -> None:
-    for spoil in (lambda c: c._free.append(0), lambda c: c._block_of.__setitem__(_hash(5), 3),
-                  lambda c: c._references.__setitem__(0, 0)):
+    for spoil in (
+        lambda c: c._free.append(0),
+        lambda c: c._block_of.__setitem__(_hash(5), 3),
+        lambda c: c._references.__setitem__(0, 0),
+    ):
         cache = KVCacheManager(4, 16)
         cache.take(2)
         cache.check()
@@ -166,7 +169,7 @@ def test_random_traffic_loses_no_block(seed: int) -> None:
         number = rng.randint(0, 4)
         if rng.random() < 0.6 and cache.cost(shared, len(shared) + number) <= cache.num_free:
             blocks = cache.take(number, shared)
-            cache.publish(blocks[:len(chain)], chain[:len(blocks)])
+            cache.publish(blocks[: len(chain)], chain[: len(blocks)])
             held.append(blocks)
         elif held:
             cache.release(held.pop(rng.randrange(len(held))))

@@ -26,9 +26,13 @@ def _preempted(request: Request) -> Request:
 
 def test_priority_then_arrival_then_admission() -> None:
     queue = WaitingQueue()
-    for request in (make("late", [3], arrival=9.0), make("second", [3], arrival=1.0, seq=2),
-                    make("first", [3], arrival=1.0, seq=1), make("urgent", [3], arrival=99.0, priority=-1),
-                    make("patient", [3], arrival=0.0, priority=5)):
+    for request in (
+        make("late", [3], arrival=9.0),
+        make("second", [3], arrival=1.0, seq=2),
+        make("first", [3], arrival=1.0, seq=1),
+        make("urgent", [3], arrival=99.0, priority=-1),
+        make("patient", [3], arrival=0.0, priority=5),
+    ):
         queue.push(request)
     expected = ["urgent", "first", "second", "late", "patient"]
     assert [request.request_id for request in queue.first(10)] == expected
