@@ -1,0 +1,159 @@
+"""From a command line to the settings of an engine: layers of config, the recorded settings, the model, the
+interpreter. Reads files; writes only the model cache, when a model has to be fetched or converted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from enginectl import config
+from enginectl.config import Layer, Value
+from enginectl.context import DEFAULT_NAME, with_suggestion
+from enginectl.errors import NoSuchEngine, StartFailed, UsageError
+from enginectl.models import DEFAULT_MODEL, resolve_model
+from enginectl.output import Output
+from enginectl.rundir import known_names, load_settings
+from enginectl.settings import EngineSettings, check_settings
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one `start` asks for. `layer`: every key with its origin. `given`: options that may conflict."""
+
+    name: str
+    layer: Layer
+    recorded: EngineSettings | None
+    given: frozenset[str]
+
+    @property
+    def timeout_s(self) -> float:
+        return float(self.layer["timeout"].value) if "timeout" in self.layer else DEFAULT_TIMEOUT_S
+
+    @property
+    def python(self) -> str:
+        return find_python(str(self.layer["python"].value)) if "python" in self.layer else sys.executable
+
+    @property
+    def model(self) -> str:
+        return str(self.layer["model"].value)
+
+
+def ask(name: str | None, *, model: str | None = None, sets: Sequence[str] = (), gpus: str | None = None,
+        restart: str | None = None, python: str | None = None, timeout_s: float | None = None) -> Asked:
+    """All layers of one start, resolved. Raises UsageError, or NoSuchEngine for a new name without a model."""
+    name = check_start_name(name or DEFAULT_NAME, model)
+    flags = config.parse_sets(sets)
+    for key, value in (("model", model), ("gpus", gpus), ("restart", restart and config.parse_restart(restart)),
+                       ("python", python), ("timeout", timeout_s)):
+        if value is not None:
+            flags[key] = Value(value, "flag")
+    environment = config.environment_layer(os.environ)
+    recorded = load_settings(name)
+    layers = [flags, environment, _recorded_layer(recorded, flags | environment), *config.file_layers(name, os.environ)]
+    resolved = config.resolve(layers)
+    if "model" not in resolved:
+        if name != DEFAULT_NAME:
+            raise _unknown_name(name)
+        resolved["model"] = Value(DEFAULT_MODEL, "default")
+    given = frozenset(key for key in ("restart", "python", "gpus") if key in flags or key in environment)
+    return Asked(name=name, layer=resolved, recorded=recorded, given=given)
+
+
+def _recorded_layer(recorded: EngineSettings | None, typed: Layer) -> Layer:
+    """What was typed at the last start. Another model makes it another engine: nothing is taken over then."""
+    if recorded is None or "model" in typed:
+        return {}
+    keys = recorded.config if recorded.typed is None else [k for k in recorded.typed if k in recorded.config]
+    layer = {key: Value(recorded.config[key], "recorded") for key in keys}
+    layer["model"] = Value(recorded.config["model"], "recorded")
+    layer["restart"] = Value(recorded.restart, "recorded")
+    layer["python"] = Value(recorded.python, "recorded")
+    if recorded.gpus is not None:
+        layer["gpus"] = Value(",".join(map(str, recorded.gpus)), "recorded")
+    return layer
+
+
+def check_start_name(name: str, model: str | None) -> str:
+    """A model path in the place of NAME gets the right command. Raises UsageError."""
+    from enginectl.dirs import check_name
+
+    if "/" in name or name.endswith(".gguf") or (model is None and Path(name).is_dir() and name not in known_names()
+                                                 and (Path(name) / "config.json").exists()):
+        stem = Path(name.rstrip("/")).name.removesuffix(".gguf").lower() or "mine"
+        raise UsageError(f"{name!r} is a model, not an engine's name", try_=[f"enginectl start {stem} --model {name}"])
+    return check_name(name)
+
+
+def _unknown_name(name: str) -> NoSuchEngine:
+    known = known_names()
+    error = NoSuchEngine(f"no engine was ever started as {name!r}, so its model is not known",
+                         cause=f"known names: {', '.join(known)}" if known else "no engine was started yet",
+                         try_=[f"enginectl start {name} --model MODEL", "enginectl model ls"])
+    with_suggestion(error, name, known)
+    return error
+
+
+def find_python(given: str) -> str:
+    """The absolute path of an interpreter. Raises UsageError."""
+    found = shutil.which(given) if "/" not in given else given
+    path = os.path.abspath(os.path.expanduser(found or given))
+    if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        raise UsageError(f"--python: {given!r} is not an interpreter that can be run")
+    return path
+
+
+def parse_gpus(text: str) -> list[int]:
+    try:
+        gpus = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        gpus = []
+    if not gpus or min(gpus) < 0:
+        raise UsageError(f"--gpus wants numbers, as in 0,1; not {text!r}")
+    return gpus
+
+
+def make_settings(asked: Asked, out: Output) -> EngineSettings:
+    """The settings to save; fetches or converts the model when it must. Raises UsageError."""
+    layer, python = asked.layer, asked.python
+    known = None if asked.recorded is None else asked.recorded.config.get("model")
+    if layer["model"].origin == "recorded" and asked.model == known and os.path.isdir(asked.model):
+        path, label = asked.model, asked.recorded.model_label if asked.recorded else ""
+    else:
+        model = resolve_model(asked.model, python, out)
+        path, label = str(model.path), model.label
+    values = {key: value.value for key, value in layer.items() if key not in config.OPTIONS} | {"model": path}
+    typed = sorted(key for key, value in layer.items()
+                   if key not in config.OPTIONS and not value.origin.startswith("/") and key != "model")
+    return check_settings(EngineSettings(
+        name=asked.name, config=values, python=python, typed=typed, model_label=label,
+        gpus=parse_gpus(str(layer["gpus"].value)) if "gpus" in layer else None,
+        restart=str(layer["restart"].value) if "restart" in layer else "no",
+        start_timeout_s=max(DEFAULT_TIMEOUT_S, asked.timeout_s),
+    ))
+
+
+def check_interpreter(settings: EngineSettings) -> None:
+    """Whether that interpreter has what the engine needs, before a supervisor is spawned for it. Raises StartFailed."""
+    import subprocess
+
+    from enginectl.launch import child_environment
+
+    wanted = ["engine"] if settings.config.get("executor") == "null" else ["engine", "torch", "numpy", "safetensors"]
+    code = f"import importlib.util as u; print(*[m for m in {wanted!r} if u.find_spec(m) is None])"
+    try:
+        found = subprocess.run([settings.python, "-c", code], capture_output=True, text=True, timeout=30, cwd="/",
+                               env=child_environment(), check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StartFailed(f"the interpreter {settings.python} does not run", cause=str(error), id="E1204") from None
+    missing = found.stdout.split()
+    if found.returncode or missing:
+        cause = f"missing: {', '.join(missing)}" if missing else found.stderr.strip().splitlines()[-1:][0]
+        raise StartFailed(f"{settings.python} cannot run an engine", cause=cause, id="E1204",
+                          try_=[f"{settings.python} -m pip install 'enginectl[engine]'",
+                                "--python PATH of an interpreter that has it"])

@@ -1,0 +1,104 @@
+"""`enginectl drain`: new work is refused, what runs finishes, the engine ends. Ctrl-C stops watching only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from enginectl import text
+from enginectl.channel import ControlStream
+from enginectl.context import connect, one_name
+from enginectl.control import DrainArgs, DrainEnd, DrainProgress
+from enginectl.errors import CtlError, Deadline, EngineDied, Exit, Unreachable, UsageError
+from enginectl.options import EngineOption, Format, NameArgument, OutputOption, duration
+from enginectl.output import out, plain
+from enginectl.rundir import EngineEntry
+
+EXAMPLES = ("enginectl drain qwen --grace 2m", "enginectl drain --on-timeout fail")
+GONE_WAIT_S = 15.0
+
+
+def command(
+    name: NameArgument = None,
+    grace: Annotated[
+        float, typer.Option("--grace", parser=duration, metavar="DURATION", envvar="ENGINECTL_GRACE", show_default="5m",
+                            help="How long requests get to finish.")
+    ] = 300.0,
+    on_timeout: Annotated[
+        str, typer.Option("--on-timeout", metavar="abort|fail",
+                          help="What happens to requests that miss it: abort them, or fail and go on draining.")
+    ] = "abort",
+    engine: EngineOption = None,
+    output: OutputOption = Format.text,
+) -> None:
+    """Refuse new requests, let the others finish, then end the engine. `uncordon` cancels it."""
+    if on_timeout not in ("abort", "fail"):
+        raise UsageError(f"--on-timeout is abort or fail, not {on_timeout!r}")
+    with connect(one_name(name, engine)) as connected:
+        entry = EngineEntry.read(connected.name)
+        args = DrainArgs(grace_s=grace, on_timeout="fail" if on_timeout == "fail" else "abort")
+        stream = connected.control.stream("drain", args, DrainProgress, DrainEnd)
+        out.say(f"draining {entry.name}: new requests refused")
+        try:
+            last = _follow(stream)
+        except KeyboardInterrupt:
+            raise CtlError(f"no longer watching; {entry.name!r} goes on draining", id="E1901", exit=Exit.INTERRUPTED,
+                           try_=[f"enginectl uncordon {entry.name}", f"enginectl wait {entry.name} --for stopped"]) from None
+    _finish(entry, stream.end, last)
+
+
+def _follow(stream: ControlStream[DrainProgress, DrainEnd]) -> DrainProgress | None:
+    """Shows progress until the stream ends; the last progress."""
+    last: DrainProgress | None = None
+    with stream:
+        try:
+            for progress in stream:
+                if last is None:
+                    out.say(_first_line(progress))
+                    if progress.will_miss:
+                        out.say(f"  will miss the deadline: {', '.join(progress.will_miss[:10])}")
+                last = progress
+                out.live(_line(progress))
+        except (EngineDied, Unreachable):
+            pass
+        finally:
+            out.clear_live()
+    return last
+
+
+def _first_line(progress: DrainProgress) -> str:
+    eta = f", eta {text.seconds(progress.eta_s)}" if progress.eta_s is not None else ""
+    worst = f" (worst {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
+    return (f"  {progress.running} running, {progress.waiting} waiting, about {progress.tokens_left:,} tokens left, "
+            f"{progress.tok_s:,.0f} tok/s{eta}{worst}")
+
+
+def _line(progress: DrainProgress) -> str:
+    left = progress.running + progress.waiting
+    worst = ""
+    if progress.worst_id:
+        eta = f" (eta {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
+        worst = f"   worst: {progress.worst_id}{eta}"
+    return f"  {text.clock(progress.began_s_ago)}  {left} left{worst}"
+
+
+def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None) -> None:
+    """The last line and the document; raises when it did not drain."""
+    if end is not None and not end.drained:
+        raise Deadline(f"{entry.name!r} is not empty: {end.detail or 'the drain was cancelled'}",
+                       try_=[f"enginectl requests {entry.name}", f"enginectl uncordon {entry.name}"])
+    if not entry.wait_gone(GONE_WAIT_S):
+        raise Deadline(f"{entry.name!r} drained, but its supervisor did not end within {GONE_WAIT_S:.0f} s",
+                       try_=[f"enginectl status {entry.name}"])
+    view = EngineEntry.read(entry.name).view()
+    if end is None and not (view.last_exit and view.last_exit.requested):
+        cause = view.last_exit.cause if view.last_exit else view.reason
+        raise EngineDied(f"{entry.name!r} died while it drained", cause=cause, see=[f"enginectl status {entry.name}"])
+    took = end.took_s if end else last.began_s_ago if last else 0.0
+    aborted = end.aborted if end else 0
+    fields = plain(end) if end else {"drained": True, "took_s": took}
+    out.document("Drained", {"name": entry.name, "state": view.state} | fields)
+    how = text.exit_text(view.last_exit)
+    out.text(f"{entry.name}  drained in {text.clock(took)}{f', {how}' if how else ''}"
+             f"{f', {aborted} aborted at the deadline' if aborted else ''}")

@@ -1,0 +1,81 @@
+"""`enginectl restart`: stop and start with the recorded settings, in the same supervisor; watched until ready."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from enginectl import text
+from enginectl.context import find_entry, look, one_name
+from enginectl.control import EngineView, RestartArgs
+from enginectl.errors import CtlError, EngineDied, Exit, StartFailed, Unreachable
+from enginectl.options import EngineOption, Format, NameArgument, OutputOption, YesOption, duration
+from enginectl.output import out, plain
+from enginectl.rundir import EngineEntry
+
+EXAMPLES = ("enginectl restart qwen", "enginectl restart qwen --grace 1m --yes")
+
+
+def command(
+    name: NameArgument = None,
+    grace: Annotated[
+        float, typer.Option("--grace", parser=duration, metavar="DURATION", envvar="ENGINECTL_GRACE", show_default="10s",
+                            help="How long requests in flight get before they are aborted.")
+    ] = 10.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", parser=duration, metavar="DURATION", envvar="ENGINECTL_TIMEOUT",
+                            show_default="10m", help="How long I wait for ready.")
+    ] = 600.0,
+    yes: YesOption = False,
+    engine: EngineOption = None,
+    output: OutputOption = Format.text,
+) -> None:
+    """Stop an engine and start it again with its recorded settings. Asks when requests are in flight."""
+    entry = find_entry(one_name(name, engine), running=False)
+    if entry.liveness != "running":
+        from enginectl.asking import ask
+        from enginectl.commands.start import start_and_watch
+
+        out.say(f"{entry.name}  is not running; starting it")
+        return start_and_watch(ask(entry.name, timeout_s=timeout), detach=False)
+    view = look(entry)
+    if view.stats and view.stats.running + view.stats.waiting:
+        flying = text.count(view.stats.running + view.stats.waiting, "request")
+        out.confirm(f"restart ends {flying} in flight of {entry.name}", yes=yes,
+                    retry=f"enginectl restart {entry.name} --yes")
+    return _show(_restart(entry, grace, timeout))
+
+
+def _restart(entry: EngineEntry, grace_s: float, timeout_s: float) -> EngineView:
+    """The view of the engine that is up again."""
+    from enginectl.client import open_control
+    from enginectl.starting import StartShow, check_start, start_failed
+
+    show = StartShow(entry.name, out)
+    args = RestartArgs(grace_s=grace_s, timeout_s=timeout_s)
+    last: EngineView | None = None
+    try:
+        with open_control(entry.name) as client, client.stream("restart", args, EngineView, EngineView) as stream:
+            for view in stream:
+                last = view
+                show.show(view)
+            last = stream.end or last
+    except KeyboardInterrupt:
+        raise CtlError(f"no longer watching; {entry.name!r} goes on restarting", id="E1901", exit=Exit.INTERRUPTED,
+                       try_=[f"enginectl wait {entry.name} --for ready"]) from None
+    except (EngineDied, Unreachable):
+        raise start_failed(EngineEntry.read(entry.name).view()) from None
+    finally:
+        out.clear_live()
+    if last is None:
+        raise StartFailed(f"engine {entry.name!r} was not restarted", see=[f"enginectl status {entry.name}"])
+    check_start(last)
+    return last
+
+
+def _show(view: EngineView) -> None:
+    from enginectl.views import ready_lines
+
+    out.document("Engine", plain(view) | {"changed": True})
+    out.text(f"{view.name}  ready in {text.seconds(view.ready_after_s)}", *ready_lines(view))

@@ -1,0 +1,26 @@
+"""`enginectl version`: of the tool, and of the supervisors that run. Reads only."""
+
+from __future__ import annotations
+
+from enginectl import __version__
+from enginectl.options import Format, OutputOption
+from enginectl.output import out
+
+EXAMPLES = ("enginectl version", "enginectl version -o json")
+
+
+def command(output: OutputOption = Format.text) -> None:
+    """Print the versions of the tool, of Python, and of running supervisors."""
+    import platform
+
+    from enginectl.control import CONTROL_VERSION
+    from enginectl.rundir import list_engines
+
+    engines = {entry.name: entry.record.supervisor_version for entry in list_engines()
+               if entry.liveness == "running" and entry.record is not None}
+    out.document("Version", {"version": __version__, "control": CONTROL_VERSION, "python": platform.python_version(),
+                             "engines": engines})
+    out.text(f"enginectl {__version__}   control protocol {CONTROL_VERSION}   python {platform.python_version()}")
+    for name, version in engines.items():
+        note = "" if version == __version__ else "   (another version; `enginectl restart` replaces it)"
+        out.text(f"  {name}  supervisor {version or 'unknown'}{note}")

@@ -1,0 +1,118 @@
+"""The command group: lists verbs from the table without importing them, imports the one that is called.
+
+Enters: argv after the program name. Leaves: the verb's own return, or a CtlError for what cannot be parsed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import typer
+import typer.core
+import typer.main
+
+from enginectl.errors import UsageError
+from enginectl.verbs import GRID, OTHER_WORDS, VERBS, Verb, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+click_errors: Any = importlib.import_module(typer.BadParameter.__module__)
+"""click's exceptions, wherever this typer keeps them (vendored since 0.26)."""
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "auto_envvar_prefix": None}
+HELP = "systemctl for LLM engine processes: start, look inside, call, abort, drain, stop."
+EXAMPLES = (
+    ("start the embedded model and wait until it is ready", "enginectl start"),
+    ("what is going on, and what is it waiting for", "enginectl status"),
+    ("end one request, leave the others", "enginectl abort ID"),
+)
+
+
+def build(verb: Verb) -> Any:
+    """The click command of a verb; imports its module."""
+    module = importlib.import_module(verb.module)
+    entry = getattr(module, verb.entry)
+    if isinstance(entry, typer.Typer):
+        command = typer.main.get_command(entry)
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        examples = getattr(module, "EXAMPLES", ())
+        settings = dict(CONTEXT_SETTINGS) | getattr(module, "CONTEXT", {})
+        app.command(verb.name, help=entry.__doc__ or verb.summary, epilog=_epilog(examples), context_settings=settings)(entry)
+        command = typer.main.get_command(app)
+    command.name = verb.name
+    return command
+
+
+def _epilog(examples: Sequence[str]) -> str | None:
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)]) if examples else None
+
+
+class VerbGroup(typer.core.TyperGroup):
+    """`enginectl` itself."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return build(VERBS[cmd_name]) if cmd_name in VERBS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in VERBS:
+            raise unknown_verb(args[0])
+        return args[0], self.get_command(ctx, args[0]), args[1:]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write("\n".join(help_lines()) + "\n")
+
+
+def help_lines() -> list[str]:
+    """`enginectl --help`, grouped by task."""
+    lines = ["Usage: enginectl [OPTIONS] VERB [ARGS]...", "", f"  {HELP}"]
+    width = max(len(name) for name in VERBS)
+    for group in dict.fromkeys(verb.group for verb in VERBS.values()):
+        lines += ["", f"{group}:"]
+        lines += [f"  {v.name:<{width}}  {v.summary}" for v in VERBS.values() if v.group == group]
+    lines += ["", *GRID.splitlines(), "", "Options:", "  -o, --output [text|json]  json: exactly one document on stdout.",
+              "  --version                 Print the version.", "  -h, --help                Show this; after a verb: that verb."]
+    lines += ["", "Examples:"]
+    comment = max(len(command) for _, command in EXAMPLES)
+    return lines + [f"  {command:<{comment}}   # {why}" for why, command in EXAMPLES]
+
+
+def unknown_verb(word: str) -> UsageError:
+    """What to say to a word that is no verb: the right one for other tools' words, else the nearest."""
+    if word in OTHER_WORDS:
+        return UsageError(f"no verb {word!r}; here it is {OTHER_WORDS[word]!r}", try_=[f"enginectl {OTHER_WORDS[word]}"])
+    near = nearest(word, [*VERBS, *OTHER_WORDS])
+    near = OTHER_WORDS.get(near, near)
+    if near:
+        return UsageError(f"no verb {word!r}; did you mean {near!r}?", try_=[f"enginectl {near}", "enginectl --help"])
+    return UsageError(f"no verb {word!r}", try_=["enginectl --help"])
+
+
+def parse_error(error: Any) -> UsageError:
+    """A CtlError for what click found wrong with the command line."""
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "enginectl"
+    if isinstance(error, click_errors.NoArgsIsHelpError):
+        return UsageError(f"{path} wants one of {', '.join(error.ctx.command.list_commands(error.ctx))}",
+                          try_=[f"{path} --help"])
+    if isinstance(error, click_errors.NoSuchOption):
+        return _no_such_option(error, path)
+    message = " ".join(error.format_message().split())
+    return UsageError(message, try_=[f"{path} --help"])
+
+
+def _no_such_option(error: Any, path: str) -> UsageError:
+    name = error.option_name
+    known = [opt for param in error.ctx.command.params for opt in getattr(param, "opts", []) if opt.startswith("-")]
+    if path.split()[-1:] in (["start"], ["run"]):
+        from engine.config import FIELDS
+
+        setting = name.lstrip("-").replace("-", "_")
+        if setting in FIELDS:
+            return UsageError(f"no option {name!r}; it is a setting", try_=[f"{path} --set {setting}=VALUE"])
+    near = nearest(name, known)
+    if near:
+        return UsageError(f"no option {name!r}; did you mean {near!r}?", try_=[f"{path} --help"])
+    return UsageError(f"no option {name!r}", try_=[f"{path} --help"])

@@ -1,0 +1,136 @@
+"""Numbers and rows become text for people: one way to write a duration, a size, a table. Pure, no terminal, no rich."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from enginectl.control import ExitInfo
+
+UNKNOWN = "-"
+"""Printed where a figure cannot be known; never 0."""
+ASCII_TWINS = str.maketrans({
+    "✔": "ok", "✖": "x", "·": "-", "→": "->", "×": "x", "…": "...", "⚠": "!", "≈": "~", "›": ">", "─": "-", "│": "|",
+})
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def number(value: float | None) -> str:
+    """`32,768`; whole."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """`15.2 GiB`"""
+    if value is None:
+        return UNKNOWN
+    scaled, unit = float(value), 0
+    while abs(scaled) >= 1024 and unit < len(_UNITS) - 1:
+        scaled, unit = scaled / 1024, unit + 1
+    return f"{scaled:.0f} {_UNITS[unit]}" if unit == 0 else f"{scaled:.1f} {_UNITS[unit]}"
+
+
+def seconds(value: float | None) -> str:
+    """`0.21s`, `58.3s`, `2m05s`, `2h11m`, `3d04h`"""
+    if value is None:
+        return UNKNOWN
+    if value < 0.995:
+        return f"{value:.2f}s"
+    if value < 99.95:
+        return f"{value:.1f}s"
+    if value < 3600:
+        return f"{int(value) // 60}m{int(value) % 60:02d}s"
+    if value < 86400:
+        return f"{int(value) // 3600}h{int(value) % 3600 // 60:02d}m"
+    return f"{int(value) // 86400}d{int(value) % 86400 // 3600:02d}h"
+
+
+def clock(value: float) -> str:
+    """`0:09`, `12:40`: time that runs."""
+    return f"{int(value) // 60}:{int(value) % 60:02d}"
+
+
+def milliseconds(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1f}ms"
+
+
+def percent(ratio: float | None) -> str:
+    return UNKNOWN if ratio is None else f"{ratio * 100:.0f}"
+
+
+def ago(at: float, now: float | None = None) -> str:
+    """`4m ago` of a wall clock time; empty when it is not known."""
+    if not at:
+        return ""
+    age = max(0.0, (time.time() if now is None else now) - at)
+    for limit, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "m")):
+        if age >= limit:
+            return f"{int(age // limit)}{unit} ago"
+    return f"{int(age)}s ago"
+
+
+def count(n: int, noun: str) -> str:
+    """`1 request`, `2 requests`"""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def exit_text(exit: ExitInfo | None) -> str:
+    """`signal 9 KILL` or `exit 1`; empty when it is not known."""
+    if exit is None:
+        return ""
+    if exit.signal:
+        return signal_text(exit.signal)
+    return "" if exit.code is None else f"exit {exit.code}"
+
+
+def signal_text(name: str) -> str:
+    import signal
+
+    short = name.removeprefix("SIG")
+    try:
+        return f"signal {int(getattr(signal, f'SIG{short}'))} {short}"
+    except AttributeError:
+        return f"signal {name}"
+
+
+def clip(text: str, width: int) -> str:
+    if len(text) <= width:
+        return text
+    return text[: max(0, width - 1)] + "…" if width > 0 else ""
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,),
+          width: int | None = None, shrink: int | None = None) -> list[str]:
+    """Lines of an aligned table, header first; columns named in `left` to the left, the others to the right.
+    `width`: of the terminal; the column `shrink` gives way first, then the line is cut. None: never cut."""
+    columns = [[header, *(row[i] for row in rows)] for i, header in enumerate(headers)]
+    widths = [max(len(cell) for cell in column) for column in columns]
+    total = sum(widths) + 2 * (len(widths) - 1)
+    if width is not None and shrink is not None and total > width:
+        widths[shrink] = max(len(headers[shrink]), 6, widths[shrink] - (total - width))
+    lines = []
+    for row in [headers, *rows]:
+        cells = [_cell(cell, widths[i], i in left) for i, cell in enumerate(row)]
+        line = "  ".join(cells).rstrip()
+        lines.append(line if width is None else clip(line, width))
+    return lines
+
+
+def _cell(text: str, width: int, left: bool) -> str:
+    clipped = clip(text, width)
+    return clipped.ljust(width) if left else clipped.rjust(width)
+
+
+def pairs(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
+    """Aligned `label  value` lines."""
+    width = max((len(label) for label, _ in rows), default=0)
+    return [f"{indent}{label:<{width}}  {value}".rstrip() for label, value in rows]
+
+
+def printable(text: str) -> str:
+    """Text of somebody else's making without what would steer a terminal."""
+    return "".join(c if c in "\n\t" or (ord(c) >= 32 and not 127 <= ord(c) < 160) else "�" for c in text)
+
+
+def one_line(text: str, width: int = 300) -> str:
+    return clip(" ".join(printable(text).split()), width)

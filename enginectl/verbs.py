@@ -1,0 +1,77 @@
+"""The command tree as a literal table: every verb, its module, its group in `--help`, its one line.
+
+`enginectl --help` reads this and imports no verb; a verb's module is imported when it is called. Completions and man
+pages are generated from the same table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Verb(NamedTuple):
+    name: str
+    module: str
+    group: str
+    summary: str
+    entry: str = "command"
+    """The function (or typer.Typer) in the module."""
+
+
+def _verb(name: str, group: str, summary: str, module: str = "", entry: str = "command") -> Verb:
+    return Verb(name, f"enginectl.commands.{module or name}", group, summary, entry)
+
+
+_TABLE = (
+    _verb("start", "Start and stop", "start an engine and wait until it is ready"),
+    _verb("run", "Start and stop", "start in the foreground, logs to stderr (what a unit or container uses)"),
+    _verb("drain", "Start and stop", "refuse new work, finish what runs, end"),
+    _verb("stop", "Start and stop", "end an engine: finish or abort what runs, then shut down"),
+    _verb("restart", "Start and stop", "stop and start again with the recorded settings"),
+    _verb("kill", "Start and stop", "KILL the engine's process group now"),
+    _verb("ps", "Look", "list engines"),
+    _verb("status", "Look", "one engine: state, verdict, figures, or how it died"),
+    _verb("requests", "Look", "list the requests in flight, the hog first"),
+    _verb("top", "Look", "watch an engine live"),
+    _verb("events", "Look", "what happened to an engine"),
+    _verb("logs", "Look", "the engine's log"),
+    _verb("stacks", "Look", "stacks of the engine's threads, also when it hangs"),
+    _verb("wait", "Look", "wait until an engine is ready, idle, stopped, or a figure is reached"),
+    _verb("generate", "Work", "one generation, streamed to stdout"),
+    _verb("chat", "Work", "a conversation with the engine's model"),
+    _verb("call", "Work", "call a utility of the engine"),
+    _verb("abort", "Work", "end requests, and be sure that they are gone"),
+    _verb("cordon", "Gate", "refuse new requests, let the others go on"),
+    _verb("uncordon", "Gate", "take new requests again; cancels a drain"),
+    _verb("model", "Models and the rest", "list, fetch and convert models", entry="app"),
+    _verb("version", "Models and the rest", "versions of the tool and of running engines"),
+    _verb("help", "Models and the rest", "explain a verb or an error id", module="help_"),
+)
+VERBS: dict[str, Verb] = {verb.name: verb for verb in _TABLE}
+
+OTHER_WORDS: dict[str, str] = {
+    "serve": "start", "launch": "start", "up": "start", "create": "start", "down": "stop", "rm": "stop", "halt": "stop",
+    "shutdown": "stop", "terminate": "stop", "delete": "stop", "list": "ps", "ls": "ps", "engines": "ps",
+    "inspect": "status", "describe": "status", "show": "status", "info": "status", "log": "logs", "tail": "logs -f",
+    "reload": "restart", "cancel": "abort", "complete": "generate", "completions": "generate", "rpc": "call",
+    "exec": "call", "pull": "model fetch", "download": "model fetch", "models": "model ls", "convert": "model convert",
+    "fetch": "model fetch", "monitor": "top", "watch": "top", "htop": "top", "queue": "requests", "reqs": "requests",
+    "bench": "generate", "drain-cancel": "uncordon",
+}
+"""What people type who come from other tools, and what it is called here."""
+
+GRID = """\
+What it does to      new requests   running requests        memory        the process
+  cordon             refused        go on                   kept          stays
+  uncordon           taken again    go on                   kept          stays
+  drain              refused        finish, then aborted    given back    ends when empty
+  stop               refused        --grace, then aborted   given back    ends
+  kill               fail           fail                    given back    killed
+  abort ID           taken          that one ends           its own       stays"""
+
+
+def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """The known word that was probably meant; empty when none is near."""
+    import difflib
+
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return near[0] if near else ""

@@ -1,0 +1,214 @@
+"""An engine's view as lines for people: the row of `ps`, the page of `status`, the ready block of `start`. Pure."""
+
+from __future__ import annotations
+
+from enginectl import text
+from enginectl.control import EngineView, PhaseInfo, RequestView
+
+PS_HEADERS = ("NAME", "STATE", "PID", "UP", "RUN", "WAIT", "KV%", "TOK/S", "STEP p50", "MODEL")
+REQUEST_HEADERS = ("ID", "STATE", "AGE", "PROMPT", "OUT/MAX", "BLOCKS", "CACHED", "TTFT", "TPOT", "CLIENT", "NOTE")
+ALIVE = frozenset({"starting", "ready", "idle", "busy", "saturated", "paused", "sleeping", "cordoned", "draining",
+                   "stopping", "stalled", "backoff", "lost"})
+SERVING = frozenset({"ready", "idle", "busy", "saturated"})
+
+
+def ps_row(view: EngineView) -> list[str]:
+    alive = view.state in ALIVE
+    stats = view.stats if alive else None
+    pid = view.process.pid if view.process and alive else None
+    note = _end_note(view)
+    model = text.one_line(view.model, 60)
+    return [
+        view.name,
+        view.state,
+        str(pid) if pid else text.UNKNOWN,
+        text.seconds(view.uptime_s) if alive and view.uptime_s else text.UNKNOWN,
+        text.number(stats.running) if stats else text.UNKNOWN,
+        text.number(stats.waiting) if stats else text.UNKNOWN,
+        text.percent(stats.kv_used_ratio) if stats else text.UNKNOWN,
+        text.number(stats.decode_tok_s) if stats else text.UNKNOWN,
+        text.milliseconds(stats.step.p50_ms) if stats else text.UNKNOWN,
+        f"{model}   ({note})" if note else model,
+    ]
+
+
+def _end_note(view: EngineView) -> str:
+    if view.state not in ("exited", "failed"):
+        return text.one_line(view.reason, 60) if view.state in ("stalled", "backoff", "lost", "starting") else ""
+    parts = [text.exit_text(view.last_exit) or text.one_line(view.reason, 60)]
+    if view.last_exit is not None:
+        parts.append(text.ago(view.last_exit.at))
+    return ", ".join(part for part in parts if part)
+
+
+# ---------------------------------------------------------------- ready, phases
+
+
+def ready_lines(view: EngineView) -> list[str]:
+    """The metadata of an engine that is ready; empty without."""
+    ready = view.ready
+    if ready is None:
+        return []
+    tokens = ready.kv_cache_size_tokens or ready.num_gpu_blocks * ready.block_size
+    length = text.number(ready.max_model_len)
+    asked = view.asked.get("max_model_len")
+    if isinstance(asked, int) and asked > ready.max_model_len:
+        length += f" (asked {asked:,}; cut to fit KV)"
+    full = ready.kv_cache_max_concurrency or tokens / max(1, ready.max_model_len)
+    return text.pairs([
+        ("max_model_len", length),
+        ("kv cache", f"{ready.num_gpu_blocks:,} blocks × {ready.block_size} = {tokens:,} tokens, "
+                     f"{full:.1f} full-length requests"),
+        ("limits", f"{text.number(ready.max_num_seqs)} seqs, {text.number(ready.max_num_batched_tokens)} batched tokens"
+                   f"   dtype {ready.dtype}   tp={ready.tensor_parallel_size} pp={ready.pipeline_parallel_size} "
+                   f"dp={ready.data_parallel_size}"),
+    ])
+
+
+def phase_line(phase: PhaseInfo) -> str:
+    """`  ✔ load weights          11.4s   15.2 GiB in 8 shards` of a phase that ended."""
+    took = f"{phase.took_s:.1f}s" if phase.took_s is not None else ""
+    return f"  ✔ {phase.name:<20} {took:>7}   {text.one_line(phase.detail, 100)}".rstrip()
+
+
+def running_phase_line(phase: PhaseInfo, elapsed_s: float, tick: int) -> str:
+    spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"[tick % 10]
+    last = f"last start took {text.seconds(phase.last_took_s)}" if phase.last_took_s is not None else phase.detail
+    return f"  {spinner} {phase.name:<20} {text.clock(elapsed_s):>7}   {last:<28} Ctrl-C detaches"
+
+
+# ---------------------------------------------------------------- status
+
+
+def status_lines(view: EngineView) -> list[str]:
+    """The page of one engine, ending with what to run next."""
+    lines = [_headline(view)]
+    if view.state in ("exited", "failed"):
+        lines += _post_mortem(view)
+    else:
+        lines += _living(view)
+    return lines + ["", *(f"  next:  {command}" if i == 0 else f"         {command}"
+                          for i, command in enumerate(next_commands(view)))]
+
+
+def _headline(view: EngineView) -> str:
+    pid = f"   pid {view.process.pid}" if view.process and view.state in ALIVE else ""
+    up = f"   up {text.seconds(view.uptime_s)}" if view.uptime_s and view.state in ALIVE else ""
+    model = f"   {text.one_line(view.model, 60)}" if view.model else ""
+    instance = f"   instance {view.instance[:6]}" if view.instance else ""
+    return f"{view.name}  {view.state}{pid}{up}{model}{instance}"
+
+
+def _living(view: EngineView) -> list[str]:
+    lines = []
+    if view.reason:
+        lines.append(f"  {text.one_line(view.reason)}")
+    if view.cordoned and view.state != "cordoned":
+        lines.append("  cordoned: new requests are refused")
+    if view.state == "starting":
+        lines += [phase_line(p) if p.took_s is not None else f"  … {p.name}" for p in view.phases]
+    if view.next_restart_in_s is not None:
+        lines.append(f"  restarts in {text.seconds(view.next_restart_in_s)}")
+    lines += ready_lines(view)
+    lines += _figures(view)
+    if view.restarts:
+        lines.append(f"  restarts         {view.restarts}   policy {view.restart_policy}")
+    if view.last_exit is not None and (view.restarts or view.state == "backoff"):
+        lines += [f"  last end         {text.exit_text(view.last_exit)} {text.ago(view.last_exit.at)}  "
+                  f"{text.one_line(view.last_exit.cause, 200)}".rstrip()]
+    return lines
+
+
+def _figures(view: EngineView) -> list[str]:
+    stats = view.stats
+    if stats is None:
+        return []
+    kv = text.UNKNOWN
+    if stats.kv_used_ratio is not None:
+        kv = f"{stats.kv_used_ratio * 100:.0f}%"
+        if stats.kv_blocks is not None:
+            kv += f" ({text.number(stats.kv_used_blocks)} of {text.number(stats.kv_blocks)} blocks)"
+    step = stats.step
+    derived = " (derived)" if step.derived else ""
+    rows = [
+        ("requests", f"{stats.running:,} running, {stats.waiting:,} waiting   finished {stats.finished_total:,}, "
+                     f"aborted {stats.aborted_total:,}, failed {stats.failed_total:,}"),
+        ("kv used", kv),
+        ("throughput", f"decode {stats.decode_tok_s:,.0f} tok/s, prefill {stats.prefill_tok_s:,.0f} tok/s   "
+                       f"(last {stats.window_s:.0f}s)"),
+        ("step", f"p50 {text.milliseconds(step.p50_ms)}  p95 {text.milliseconds(step.p95_ms)}  "
+                 f"p99 {text.milliseconds(step.p99_ms)}{derived}   step {stats.step_counter:,}"),
+    ]
+    if stats.loop_age_s is not None:
+        rows.append(("loop", f"last turn {text.seconds(stats.loop_age_s)} ago"))
+    for label, value in (("rejected", stats.rejected_messages), ("dropped", stats.dropped_outputs)):
+        if value:
+            rows.append((label, f"{value:,} {'messages that could not be read' if label == 'rejected' else 'outputs'}"))
+    width = max(len("max_model_len"), *(len(label) for label, _ in rows))
+    return [f"  {label:<{width}}  {value}" for label, value in rows]
+
+
+def _post_mortem(view: EngineView) -> list[str]:
+    end = view.last_exit
+    if end is None:
+        return [f"  {text.one_line(view.reason)}"] if view.reason else []
+    rows = [("ended", f"{text.exit_text(end) or view.reason or 'unknown'}   {text.ago(end.at)}"
+                      f"{'   (asked for)' if end.requested else ''}".rstrip())]
+    if end.phase:
+        rows.append(("phase", end.phase))
+    if end.cause:
+        rows.append(("cause", text.one_line(end.cause)))
+    elif view.reason and not end.requested:
+        rows.append(("reason", text.one_line(view.reason)))
+    if view.uptime_s:
+        rows.append(("was up", text.seconds(view.uptime_s)))
+    rows.append(("restarts", f"{view.restarts}   policy {view.restart_policy}"))
+    if end.evidence:
+        rows.append(("evidence", end.evidence))
+    if view.log:
+        rows.append(("log", view.log))
+    return text.pairs(rows)
+
+
+def next_commands(view: EngineView) -> list[str]:
+    """What a person would run now."""
+    name = view.name
+    match view.state:
+        case "exited":
+            return [f"enginectl start {name}", f"enginectl logs {name} -n 50"]
+        case "failed":
+            return [f"enginectl logs {name} -n 50", f"enginectl start {name}"]
+        case "stalled":
+            return [f"enginectl stacks {name}", f"enginectl requests {name}", f"enginectl restart {name}"]
+        case "starting" | "backoff":
+            return [f"enginectl wait {name} --for ready", f"enginectl logs {name} -f"]
+        case "draining" | "cordoned":
+            return [f"enginectl uncordon {name}", f"enginectl requests {name}"]
+        case "lost":
+            return [f"enginectl wait {name} --for stopped", f"enginectl start {name}"]
+        case "busy" | "saturated":
+            return [f"enginectl requests {name}", f"enginectl top {name}"]
+        case _:
+            return [f"enginectl generate -e {name} 'Once upon a time'", f"enginectl top {name}"]
+
+
+# ---------------------------------------------------------------- requests
+
+
+def short_id(request: RequestView) -> str:
+    return request.external_id or request.id
+
+
+def request_row(request: RequestView) -> list[str]:
+    maximum = text.number(request.max_tokens)
+    blocks = text.number(request.blocks)
+    if request.state == "waiting" and request.blocks_needed:
+        blocks = f"({request.blocks_needed:,})"
+    cached = text.UNKNOWN if request.cached_ratio is None else f"{request.cached_ratio * 100:.0f}%"
+    note = request.note if request.is_hog and request.note else request.waits_for
+    return [
+        text.one_line(short_id(request), 100), request.state, f"{request.age_s:.1f}s", text.number(request.prompt_tokens),
+        f"{request.output_tokens:,}/{maximum}", blocks, cached, text.seconds(request.ttft_s),
+        text.milliseconds(request.tpot_ms), str(request.client),
+        ("hog: " if request.is_hog else "") + text.one_line(note, 80),
+    ]
