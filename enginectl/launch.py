@@ -37,7 +37,7 @@ def launch_supervisor(name: str, timeout_s: float = LAUNCH_TIMEOUT_S) -> Launche
     try:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            pass_fds=[write_fd], start_new_session=True, cwd="/", env=_environment(),
+            pass_fds=[write_fd], start_new_session=True, cwd="/", env=child_environment(),
         )  # fmt: skip
     finally:
         os.close(write_fd)
@@ -62,7 +62,7 @@ def launch_supervisor(name: str, timeout_s: float = LAUNCH_TIMEOUT_S) -> Launche
     return launched
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """Ours, with the places to import from made absolute, since the supervisor runs in /."""
     paths = [os.path.abspath(path or ".") for path in sys.path if path != ""]
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -52,6 +52,8 @@ class EngineSettings(Struct, kw_only=True):
     """A step that runs longer is a stall, whatever it does."""
     model_label: str = ""
     """What the user called the model, for display; the directory when empty."""
+    typed: list[str] | None = None
+    """Keys of `config` that were typed (a flag or the environment), not read from a file; None: all."""
 
     def engine_config(self) -> EngineConfig:
         """The checked config. Raises UsageError naming the setting."""
@@ -93,7 +95,7 @@ def restart_limit(policy: str) -> int | None:
 
 def differences(ours: EngineSettings, theirs: EngineSettings) -> list[str]:
     """Names of what differs, `config.X` for the engine's own; display names and the order of keys do not count."""
-    skip = {"config", "name", "model_label"}
+    skip = {"config", "name", "model_label", "typed"}
     left, right = msgspec.structs.asdict(ours), msgspec.structs.asdict(theirs)
     found = [key for key in left if key not in skip and left[key] != right[key]]
     keys = {*ours.config, *theirs.config}
