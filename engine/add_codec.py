@@ -116,6 +116,13 @@ def _check_free_field(name: str, raw: Raw, frames: Sequence[Buffer]) -> None:
 def _decode_sampling(raw: Raw) -> SamplingParams | None:
     if raw == NIL:
         return None
+    try:
+        return _decode_map(raw)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"sampling_params: {describe(error, raw)}") from None
+
+
+def _decode_map(raw: Raw) -> SamplingParams:
     keys = _KEYS.decode(raw)
     if len(keys) > limits.MAX_SAMPLING_KEYS:
         raise ProtocolError(f"sampling_params: {len(keys)} keys, at most {limits.MAX_SAMPLING_KEYS} are read")
@@ -140,11 +147,13 @@ def _client(body: Buffer) -> int:
         return -1
 
 
-def describe(error: BaseException, body: Buffer) -> str:
+def describe(error: BaseException, body: Buffer | Raw) -> str:
     """What was wrong, without any of the content."""
     if isinstance(error, RecursionError):
         return f"nested too deeply, at most {limits.MAX_DEPTH} levels are read"
     if isinstance(error, MemoryError):
         return "no memory to decode it"
-    extension = find_extension(body) if "ext" in str(error) and len(body) <= limits.MAX_BODY_BYTES else None
+    extension = (
+        find_extension(body) if "ext" in str(error) and memoryview(body).nbytes <= limits.MAX_BODY_BYTES else None
+    )
     return f"{error}; {extension}" if extension is not None and extension not in str(error) else str(error)

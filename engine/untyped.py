@@ -44,7 +44,7 @@ def _check_depth(value: object, what: str, tensors: bool) -> None:
     raise ProtocolError(f"{what}: nested too deeply, at most {limits.MAX_DEPTH} levels are read")
 
 
-def find_extension(body: Buffer) -> str | None:
+def find_extension(body: Buffer | Raw) -> str | None:
     """Says which extension type a body holds that it should not. For error texts only."""
     found: list[str] = []
 

@@ -261,15 +261,11 @@ class RawFrontend:
 
     def wait_dead(self, timeout_s: float = TIMEOUT_S) -> None:
         """Until every client has been told ENGINE_CORE_DEAD."""
-        everyone = len(self._outputs)
-        try:
-            self.pump(lambda: len(self.dead_clients) == everyone, timeout_s, "ENGINE_CORE_DEAD")
-        except EngineDeadError:
-            left = timeout_s
-            end = time.monotonic() + left
-            while len(self.dead_clients) < everyone:
-                if not self.read_some(max(0.0, end - time.monotonic())):
-                    raise TimeoutError(f"only {self.dead_clients} heard ENGINE_CORE_DEAD") from None
+        end = time.monotonic() + timeout_s
+        while len(self.dead_clients) < len(self._outputs):
+            if time.monotonic() > end:
+                raise TimeoutError(f"only clients {sorted(self.dead_clients)} heard ENGINE_CORE_DEAD")
+            self.read_some(0.1)
 
     def pump(self, until: Callable[[], bool], timeout_s: float = TIMEOUT_S, what: str = "a condition") -> None:
         """Reads outputs until a condition holds. Raises TimeoutError, or EngineDeadError when it can no longer hold."""
