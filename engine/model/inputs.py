@@ -114,7 +114,8 @@ class InputBuilder:
         return slots
 
     def _per_head(self, slots: np.ndarray) -> np.ndarray:
-        return (self._heads + slots.reshape(1, -1)).reshape(-1)
+        rows: np.ndarray = self._heads + slots.reshape(1, -1)
+        return rows.reshape(-1)
 
     def _long(self, row: Row, first: int) -> LongRow:
         length = row.start + row.count
