@@ -83,7 +83,7 @@ class InputThread(threading.Thread):
         self._addresses = addresses
         self._engine_index = engine_index
         self._ready_response = ready_response
-        self._stop_fd = os.eventfd(0)
+        self._stop_fd: int | None = os.eventfd(0)
         self._receiver = Receiver(
             num_clients=len(addresses.inputs),
             input_queue=input_queue,
@@ -105,14 +105,17 @@ class InputThread(threading.Thread):
         return True
 
     def stop(self, timeout_s: float) -> bool:
-        """Ends the thread. False when it is still alive after the timeout. Safe to call twice."""
+        """Ends the thread. False when it is still alive after the timeout. Safe to call twice, from one thread."""
+        if self._stop_fd is None:
+            return True
         os.eventfd_write(self._stop_fd, 1)
         if self.ident is not None:
             self.join(timeout_s)
-        return not self.is_alive()
-
-    def __del__(self) -> None:
+        if self.is_alive():
+            return False
         os.close(self._stop_fd)
+        self._stop_fd = None
+        return True
 
     def run(self) -> None:
         try:
