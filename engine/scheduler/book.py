@@ -14,7 +14,7 @@ from engine.errors import EngineBug, RequestRefused
 from engine.messages import EngineCoreEvent, EventType, FinishReason
 from engine.scheduler.kv_cache import KVCacheManager
 from engine.scheduler.output import ScheduledRow
-from engine.scheduler.queue import WaitingQueue, spare_blocks
+from engine.scheduler.queue import WaitingQueue
 from engine.scheduler.request import Request, RequestStatus
 from engine.scheduler.stats import Counters
 
@@ -61,7 +61,7 @@ class RequestBook:
         most = (request.num_tokens - 1) // kv_cache.block_size  # at least the last token must go through the model
         shared = kv_cache.find_cached(request.block_hashes, most) if reads else []
         number = kv_cache.blocks_for(request.num_tokens)
-        if kv_cache.cost(shared, number) + spare_blocks(request, len(self.running)) > kv_cache.num_free:
+        if kv_cache.cost(shared, number) > kv_cache.num_free:
             return False
         self.waiting.pop(request)
         request.block_ids = kv_cache.take(number - len(shared), shared)

@@ -14,12 +14,6 @@ _Entry = tuple[tuple[int, float, int], int, Request]
 _MIN_HOLES = 64
 
 
-def spare_blocks(request: Request, num_running: int) -> int:
-    """Free blocks that must be left over when it starts: one for each running request if it was preempted before, so
-    that it is not thrown out again at once."""
-    return num_running if request.num_preemptions else 0
-
-
 class RequestQueue:
     """A heap of requests of one status, by (priority, arrival, seq). push and pop are O(log n), discard O(1)."""
 

@@ -150,10 +150,8 @@ class Scheduler:
         step = SchedulerOutput(self.step, [])
         if self.may_schedule:
             preempted_before = self.counters.preemptions
-            budget = self._schedule_running(step)
+            budget = self._schedule_waiting(step, self._schedule_running(step))
             step.num_preempted = self.counters.preemptions - preempted_before
-            if step.num_preempted == 0:
-                budget = self._schedule_waiting(step, budget)
             step.num_tokens = self.max_num_batched_tokens - budget
         step.dropped = self._book.take_dropped()
         return step

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from engine.messages import RequestInfo, RequestTable
 from engine.scheduler.kv_cache import KVCacheManager
-from engine.scheduler.queue import WaitingQueue, spare_blocks
+from engine.scheduler.queue import WaitingQueue
 from engine.scheduler.request import Request, RequestStatus
 
 _LOOKED_UP = 16
@@ -48,11 +48,8 @@ class TableMaker:
         reasons = [f"position {place}"]
         if len(self._running) >= self._max_num_seqs:
             reasons.append(f"{len(self._running)} of {self._max_num_seqs} sequences run")
-        else:
-            spare = spare_blocks(request, len(self._running))
-            if needed + spare > kv_cache.num_free:
-                extra = f" and {spare} to spare" if spare else ""
-                reasons.append(f"needs {needed} blocks{extra}, {kv_cache.num_free} free")
+        elif needed > kv_cache.num_free:
+            reasons.append(f"needs {needed} blocks, {kv_cache.num_free} free")
         return _row(request, now, needed, "; ".join(reasons))
 
 

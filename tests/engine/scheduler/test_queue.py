@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from engine.scheduler.queue import RequestQueue, WaitingQueue, spare_blocks
+from engine.scheduler.queue import RequestQueue, WaitingQueue
 from engine.scheduler.request import Request, RequestStatus
 from tests.engine.scheduler.rig import make
 
@@ -77,8 +77,3 @@ def test_a_storm_of_aborts_leaves_no_holes() -> None:
     assert queue.first(10) == left
     assert [queue.pop() for _ in range(3)] == left
     assert queue.peek() is None
-
-
-def test_only_who_was_preempted_leaves_blocks_to_spare() -> None:
-    assert spare_blocks(make("a", [3]), 7) == 0
-    assert spare_blocks(_preempted(make("a", [3])), 7) == 7

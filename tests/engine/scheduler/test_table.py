@@ -51,7 +51,9 @@ def test_preempted_say_what_they_need_to_come_back() -> None:
     bench.add(make("a", [3] * 6, arrival=0.0, max_tokens=6), make("b", [4] * 4, arrival=1.0, max_tokens=6))
     bench.step()
     bench.step()
-    assert _waits(bench)["b"] == ("preempted", "position 1; needs 2 blocks and 1 to spare, 1 free", 2)
+    assert _waits(bench)["b"] == ("preempted", "position 1; needs 2 blocks, 1 free", 2)
+    row = bench.scheduler.requests_table().items[1]
+    assert (row.id, row.computed_tokens, row.blocks, row.preemptions) == ("b", 0, 0, 1)
 
 
 def test_paused() -> None:
