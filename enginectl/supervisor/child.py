@@ -180,14 +180,14 @@ class Child:
             self._on_log(data)
         return bool(data) or before != (self._status_fd, self._log_fd)
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """To the engine process alone."""
         if self.id is not None and not self.exited.done:
             send_signal(self.id, number)
 
     def signal_group(self, number: signal.Signals) -> None:
         """To every process of its session or group, one by one, by pid."""
-        self.signal(number)
+        self.send(number)
         for pid in self.members():
             who = identify(pid)
             stat = read_stat(pid)

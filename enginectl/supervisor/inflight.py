@@ -37,6 +37,15 @@ class Flight:
     gone: Future[FinishReason] = field(default_factory=Future)
 
     @property
+    def was_aborted(self) -> bool:
+        """By an operator, and that is how it ended."""
+        return (
+            self.aborted_by_operator
+            and self.gone.done
+            and self.gone.result() in (FinishReason.ABORT, FinishReason.ERROR)
+        )
+
+    @property
     def ttft_s(self) -> float | None:
         return None if self.first_at is None else self.first_at - self.added_at
 

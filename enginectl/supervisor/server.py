@@ -13,7 +13,8 @@ import msgspec
 import zmq
 from msgspec import Raw, Struct
 
-from enginectl.control import BEAT_S, NIL, ControlReply, ControlRequest
+from engine.messages import NIL
+from enginectl.control import BEAT_S, ControlReply, ControlRequest
 from enginectl.envelope import MAX_MESSAGE_BYTES, decode_request, encode, error_info, pack
 from enginectl.errors import CtlError
 from enginectl.supervisor.loop import Loop, Task

@@ -1,6 +1,6 @@
 """What state a serving engine is in: a pure function over what was observed of it.
 
-A long step that uses the CPU is busy; a process that is stopped, or whose loop neither turns nor computes, is stalled."""
+A long step that uses the CPU is busy; a process that is stopped, or whose loop neither turns nor computes, stalls."""
 
 from __future__ import annotations
 

@@ -1,0 +1,108 @@
+"""`python -m enginectl.supervisor`: takes the lock of one engine, serves its control socket, keeps its engine.
+
+Exit status 0 when the engine ended as somebody asked, 1 when it failed or was given up, and the error's own code when
+the supervisor could not begin."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+
+import msgspec
+import zmq
+
+from enginectl.dirs import RUNTIME_SETTING
+from enginectl.envelope import error_info
+from enginectl.errors import BadRuntimeDir, CtlError, UsageError
+from enginectl.launch import Launched
+from enginectl.record import EngineLock
+from enginectl.rundir import (
+    EnginePaths,
+    load_settings,
+    make_runtime_dir,
+    make_state_dir,
+    remove_runtime_dir,
+    runtime_dir_of,
+    sweep_sockets,
+)
+from enginectl.settings import EngineSettings, check_settings
+from enginectl.supervisor.daemon import Daemon
+from enginectl.supervisor.keeper import keep
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m enginectl.supervisor", description=__doc__)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--foreground", action="store_true", help="stay in this session, log to stderr too")
+    parser.add_argument("--ready-fd", type=int, metavar="FD", help="one JSON line once the control socket is served")
+    return parser.parse_args(argv)
+
+
+def tell(fd: int | None, message: Launched) -> None:
+    """To whoever launched us; one that went away is not an error."""
+    if fd is None:
+        return
+    try:
+        os.write(fd, msgspec.json.encode(message) + b"\n")
+        os.close(fd)
+    except OSError:
+        pass
+
+
+def read_settings(name: str) -> EngineSettings:
+    settings = load_settings(name)
+    if settings is None:
+        raise UsageError(
+            f"engine {name!r} has no settings that can be read", try_=[f"enginectl start {name} --model M"]
+        )
+    return check_settings(settings)
+
+
+def serve(settings: EngineSettings, paths: EnginePaths, arguments: argparse.Namespace) -> int:
+    """With the lock held. Blocks until the engine has ended for good."""
+    base = make_runtime_dir(runtime_dir_of(settings.name), paths.state)
+    swept = sweep_sockets(base)
+    daemon = Daemon(settings, paths, base, foreground=arguments.foreground)
+    if swept:
+        daemon.events.add("sweep", f"{swept} sockets of an earlier supervisor removed")
+    try:
+        daemon.install_signals()
+        daemon.server.bind()
+    except (zmq.ZMQError, OSError) as error:
+        raise BadRuntimeDir(
+            f"cannot bind sockets in {base}", cause=str(error), try_=[f"set {RUNTIME_SETTING} to another directory"]
+        ) from None
+    daemon.write_record()
+    tell(arguments.ready_fd, Launched(pid=os.getpid(), control=str(base / "control.sock")))
+    daemon.tick()
+    daemon.fast_tick()
+    daemon.loop.spawn(keep(daemon))
+    gc.freeze()
+    daemon.loop.run()
+    daemon.close()
+    remove_runtime_dir(base)
+    return 0 if daemon.phase == "exited" else 1
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parse_arguments(argv)
+    if arguments.ready_fd is not None:
+        os.set_inheritable(arguments.ready_fd, False)
+    if not arguments.foreground and os.getsid(0) != os.getpid() and os.getpgrp() != os.getpid():
+        os.setsid()
+    os.umask(0o077)
+    try:
+        paths = make_state_dir(arguments.name)
+        lock = EngineLock(paths.lock)
+        lock.acquire()
+        return serve(read_settings(arguments.name), paths, arguments)
+    except CtlError as error:
+        print(f"error[{error.id}]: {error.message}\n  cause: {error.cause}", file=sys.stderr)
+        tell(arguments.ready_fd, Launched(pid=os.getpid(), error=error_info(error)))
+        return int(error.exit)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,359 @@
+"""One supervisor: its parts put together, its signals, its ticks.
+
+Everything it owns ends in close(). What it does over time is in keeper (start, death, restart), ending (stop) and
+draining; what it answers is in handlers."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import secrets
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import zmq
+from msgspec import Raw
+
+from engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse, EngineDescription
+from enginectl.control import ExitInfo, State
+from enginectl.errors import BadRuntimeDir, CtlError, EngineDied, StartFailed, WrongState
+from enginectl.record import LastStart, read_json, write_json
+from enginectl.rundir import EnginePaths, make_runtime_dir
+from enginectl.settings import EngineSettings
+from enginectl.supervisor.calls import Calls
+from enginectl.supervisor.child import Child
+from enginectl.supervisor.draining import Drain
+from enginectl.supervisor.events import EventLog
+from enginectl.supervisor.handlers import dispatch
+from enginectl.supervisor.health import Health, ProcessMeter
+from enginectl.supervisor.hints import Hints
+from enginectl.supervisor.inflight import InflightTable
+from enginectl.supervisor.logs import RotatingFile
+from enginectl.supervisor.loop import Future, Loop
+from enginectl.supervisor.phases import StartTracker
+from enginectl.supervisor.relay import Relay, Seat
+from enginectl.supervisor.server import Server
+from enginectl.supervisor.stats import StatsBook
+from enginectl.supervisor.stopping import Stop
+from enginectl.supervisor.view import engine_view, record_of, state_of
+
+Phase = Literal["starting", "serving", "backoff", "failed", "exited"]
+LIVE: frozenset[State] = frozenset({"idle", "busy", "saturated"})
+"""States between which an engine changes all the time; the record does not follow."""
+TICK_S = 1.0
+FAST_TICK_S = 0.25
+
+
+class Daemon:
+    """State shared by the tasks of one supervisor. Main thread only."""
+
+    def __init__(self, settings: EngineSettings, paths: EnginePaths, base: Path, foreground: bool = False) -> None:
+        self.settings = settings
+        self.paths = paths
+        self.base = base
+        self.foreground = foreground
+        self.instance = secrets.token_hex(3)
+        self.began = time.monotonic()
+        self.started_at = time.time()
+        self.loop = Loop()
+        self.loop.on_fault = self._on_fault
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.log = RotatingFile(paths.supervisor_log)
+        self.engine_log = RotatingFile(paths.engine_log)
+        self.events = EventLog(self.write_log)
+        self.inflight = InflightTable()
+        self.consumers: dict[str, Callable[[EngineCoreOutput], None]] = {}
+        self.book = StatsBook()
+        self.relay = Relay(self.loop, self.context, base, self)
+        self.calls = Calls(self.loop, self.relay)
+        self.server = Server(self.loop, self.context, base, lambda session: dispatch(self, session))
+        self.hints = Hints(base)
+        self.meter = ProcessMeter(os.getpid())
+        self._begin_state()
+
+    def _begin_state(self) -> None:
+        self.phase: Phase = "starting"
+        self.reason = ""
+        self.notice = ""
+        """Something worth telling beside a healthy state, e.g. a socket that was taken."""
+        self.is_cordoned = False
+        self.drain: Drain | None = None
+        self.stopping: Stop | None = None
+        self.expected = ""
+        """Who asked for the end that is coming; empty: nobody, and then it is a failure."""
+        self.wants_restart = False
+        self.has_signalled = False
+        """KILL was sent on request, so an end by it was asked for."""
+        self.child: Child | None = None
+        self.engine_meter: ProcessMeter | None = None
+        self.health: Health | None = None
+        self.ready: EngineCoreReadyResponse | None = None
+        self.description: EngineDescription | None = None
+        self.last_exit: ExitInfo | None = None
+        self.restarts = 0
+        self.restart_times: list[float] = []
+        self.next_restart_at: float | None = None
+        last = read_json(self.paths.last_start, LastStart)
+        self.last_start_s = self.last_ready_after_s = last.ready_after_s if last else None
+        """The youngest start that became ready, and the one before the present run."""
+        self.tracker = StartTracker(last)
+        self.became_ready: Future[EngineCoreReadyResponse] = Future()
+        self.gone: Future[ExitInfo] = Future()
+        """This run's engine and its whole group are gone."""
+        self.engine_exit: Future[ExitInfo] = Future()
+        """Its process has ended; what it left behind may live."""
+        self.stop_asked: Future[None] = Future()
+        self.over: Future[None] = Future()
+        """No other run will come."""
+        self.log_tap: Callable[[bytes], None] | None = None
+        self._change: Future[None] = Future()
+        self._recorded = ""
+        self._record_seen = 0
+        self._was_stalled = False
+        self._lost_dir = False
+
+    # ------------------------------------------------------------ change and record
+
+    def changed(self) -> None:
+        """Wakes whoever watches, and writes the record when its state is another."""
+        state, _ = state_of(self)
+        word = "ready" if state in LIVE else state
+        if word != self._recorded:
+            self._recorded = word
+            self.write_record()
+        change, self._change = self._change, Future()
+        change.set_result(None)
+
+    @property
+    def next_change(self) -> Future[None]:
+        return self._change
+
+    def write_record(self, *, ended: bool = False) -> None:
+        record = record_of(self, ended=ended)
+        try:
+            write_json(self.paths.record, record)
+            self._record_seen = os.lstat(self.paths.record).st_ino
+        except (BadRuntimeDir, OSError) as error:
+            self.write_log(f"record not written: {error}")
+
+    def write_log(self, text: str) -> None:
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n".encode("utf-8", "replace")
+        self.log.write(line)
+        if self.foreground:
+            os.write(2, line)
+
+    def on_engine_log(self, data: bytes) -> None:
+        self.engine_log.write(data)
+        if self.foreground:
+            os.write(2, data)
+        if self.log_tap is not None:
+            self.log_tap(data)
+
+    def _on_fault(self, fault: BaseException) -> None:
+        self.write_log("bug: " + "".join(traceback.format_exception(fault)))
+
+    # ------------------------------------------------------------ what the relay sees
+
+    def on_hello(self) -> None:
+        self.write_log("engine said HELLO")
+
+    def on_ready(self, response: EngineCoreReadyResponse) -> None:
+        self.became_ready.set_result(response)
+
+    def on_outputs(self, seat: Seat, message: EngineCoreOutputs) -> None:
+        now = time.monotonic()
+        for output in message.outputs:
+            known = self.inflight.flights.get(output.request_id)
+            was_at = known.last_at if known else None
+            flight = self.inflight.on_output(output, now)
+            self.book.on_output(output, flight, was_at, now)
+            consumer = self.consumers.get(output.request_id)
+            if consumer is not None and seat.is_own:
+                consumer(output)
+        if message.scheduler_stats is not None:
+            self.book.on_step(message.scheduler_stats, now)
+        if message.utility_output is not None and seat.is_own:
+            self.calls.on_answer(message.utility_output)
+
+    def on_dead_notice(self) -> None:
+        self.write_log("engine said ENGINE_CORE_DEAD")
+
+    def on_unreadable(self, where: str, error: str) -> None:
+        self.events.add("unreadable", f"{where}: {error[:300]}")
+
+    # ------------------------------------------------------------ may I
+
+    @property
+    def is_without_engine(self) -> bool:
+        """Between two runs, or after the last."""
+        return self.phase == "backoff" or self.child is None or self.gone.done
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.done
+
+    def check_serving(self, act: str) -> None:
+        """Raises WrongState or EngineDied when there is no engine that could do `act`."""
+        state, reason = state_of(self)
+        if self.phase in ("failed", "exited", "backoff"):
+            raise self.died()
+        if self.health is None or self.stopping is not None:
+            raise WrongState(f"{act}: engine {self.settings.name!r} is {state}" + (f" ({reason})" if reason else ""))
+
+    def check_admits(self) -> None:
+        self.check_serving("generate")
+        name = self.settings.name
+        if self.drain is not None:
+            raise WrongState(
+                f"engine {name!r} is draining: new requests are refused", try_=[f"enginectl uncordon {name}"]
+            )
+        if self.is_cordoned:
+            raise WrongState(
+                f"engine {name!r} is cordoned: new requests are refused", try_=[f"enginectl uncordon {name}"]
+            )
+
+    def died(self) -> CtlError:
+        """The error for everybody who waits for this engine."""
+        ended, name = self.last_exit, self.settings.name
+        if ended is None:
+            return EngineDied(f"engine {name!r} ended")
+        how = f"signal {ended.signal}" if ended.signal else f"exit {ended.code}"
+        text = f"engine {name!r} was stopped ({how})" if ended.requested else f"engine died ({how})"
+        phase = f" in phase '{ended.phase}'" if ended.phase else ""
+        return EngineDied(text + phase, cause=ended.cause, see=[f"enginectl logs {name}"])
+
+    def start_failed(self) -> CtlError:
+        """The error for whoever waited for ready."""
+        ended, name = self.last_exit, self.settings.name
+        if ended is None or not ended.phase:
+            return self.died()
+        how = f"signal {ended.signal}" if ended.signal else f"exit {ended.code}"
+        return StartFailed(
+            f"engine {name!r} failed in phase '{ended.phase}' ({how})",
+            cause=ended.cause,
+            see=[f"enginectl logs {name} -n 50"],
+        )
+
+    # ------------------------------------------------------------ ticks
+
+    def tick(self) -> None:
+        """Each second: look, judge, publish, repair."""
+        self.loop.after(TICK_S, self.tick)
+        now = time.monotonic()
+        self.meter.look(now)
+        if self.engine_meter is not None:
+            self.engine_meter.look(now)
+        if self.health is not None:
+            self.health.tick(now)
+            self.book.tick(now, *self.health.counts())
+            self._note_stall()
+        self._repair()
+        self.publish(now)
+        self.changed()
+
+    def fast_tick(self) -> None:
+        """While it starts, and for somebody who has just subscribed."""
+        self.loop.after(FAST_TICK_S, self.fast_tick)
+        if self.server.take_new_watcher() or (self.health is None and self.phase == "starting"):
+            self.publish(time.monotonic())
+
+    def publish(self, now: float) -> None:
+        if self.server.has_watchers:
+            self.server.publish(Raw(msgspec.msgpack.encode(engine_view(self))))
+        self.hints.update(now, self.inflight, self.description)
+
+    def _note_stall(self) -> None:
+        state, reason = state_of(self)
+        is_stalled = state == "stalled"
+        if is_stalled and not self._was_stalled:
+            self.events.add("stalled", reason)
+            self.loop.spawn(self.save_stall())
+        elif self._was_stalled and not is_stalled:
+            self.events.add("recovered", f"{state} again")
+        self._was_stalled = is_stalled
+
+    async def save_stall(self) -> None:
+        from enginectl.supervisor.keeper import save_evidence_of
+        from enginectl.supervisor.stacks import collect_stacks
+
+        try:
+            stacks = await collect_stacks(self, 1.0)
+        except CtlError as error:
+            stacks = str(error)
+        save_evidence_of(self, "stalled", stacks=stacks)
+
+    def _repair(self) -> None:
+        """Sockets, their directory and the record come back when somebody removed or took them."""
+        try:
+            make_runtime_dir(self.base, self.paths.state)
+            found = self.server.check()
+            self._lost_dir = False
+        except (CtlError, OSError, zmq.ZMQError) as error:
+            if not self._lost_dir:
+                self.events.add("runtime-dir", f"cannot be used: {error}")
+            self._lost_dir = True
+            return
+        for text in found:
+            self.events.add("socket", text)
+            self.notice = text
+        try:
+            seen = os.lstat(self.paths.record).st_ino
+        except OSError:
+            seen = 0
+        if seen != self._record_seen and self.paths.state.is_dir():
+            self.events.add("record", "record.json was changed by somebody else; written again")
+            self.write_record()
+
+    # ------------------------------------------------------------ signals and the end
+
+    def install_signals(self) -> None:
+        """Signals arrive as bytes on a pipe that the loop reads."""
+        read_fd, write_fd = os.pipe()
+        for fd in (read_fd, write_fd):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, lambda *_: None)
+        self.loop.watch(read_fd, lambda: self._read_signals(read_fd))
+
+    def _read_signals(self, fd: int) -> None:
+        from enginectl.supervisor.ending import begin_stop
+
+        for number in os.read(fd, 64):
+            name = signal.Signals(number).name.removeprefix("SIG")
+            self.events.add("signal", f"supervisor got {name}")
+            if number == signal.SIGHUP:
+                self.log.reopen()
+                self.engine_log.reopen()
+            elif number == signal.SIGUSR1:
+                self._log_own_stacks()
+            elif number == signal.SIGQUIT:
+                begin_stop(self, grace_s=0.0, term_s=self.settings.term_s, by="signal QUIT").hurry_to("abort")
+            elif self.stopping is not None and number == signal.SIGINT:
+                self.stopping.hurry()
+            else:
+                grace_s = self.settings.stop_grace_s if self.settings.stop == "drain" else 0.0
+                begin_stop(self, grace_s=grace_s, term_s=self.settings.term_s, by=f"signal {name}")
+
+    def _log_own_stacks(self) -> None:
+        try:
+            with open(self.paths.supervisor_log, "ab") as file:
+                faulthandler.dump_traceback(file, all_threads=True)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Sockets, files, the engine's death pipe. What was answered may still leave."""
+        if self.child is not None:
+            self.child.close()
+        self.server.close()
+        self.relay.close()
+        self.context.term()
+        self.hints.remove()
+        self.log.close()
+        self.engine_log.close()

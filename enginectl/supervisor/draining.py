@@ -1,0 +1,186 @@
+"""A drain: new work is refused here first, what runs may finish, and the engine's own counters say when it is empty.
+
+A task of its own: who watches it may leave. Ends with DrainEnd, by cancel (uncordon), or with the engine's death."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.messages import FinishReason
+from enginectl.control import DrainArgs, DrainEnd, DrainProgress
+from enginectl.errors import CtlError, WrongState
+from enginectl.supervisor.ending import begin_stop
+from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.loop import Future
+
+if TYPE_CHECKING:
+    from enginectl.supervisor.daemon import Daemon
+
+EVERY_S = 0.5
+OVERDUE_S = 10.0
+"""An engine that has not ended so long after its drain's deadline is stopped from here."""
+
+
+class Drain:
+    def __init__(self, daemon: Daemon, args: DrainArgs) -> None:
+        self.args = args
+        self.progress = DrainProgress(grace_s=args.grace_s)
+        self.done: Future[DrainEnd] = Future()
+        self.is_cancelled = False
+        self._daemon = daemon
+        self._began = time.monotonic()
+        self._listeners: list[Callable[[DrainProgress], None]] = []
+        self._ended: list[FinishReason] = []
+        for flight in daemon.inflight.flights.values():
+            flight.gone.when_done(lambda flight=flight: self._ended.append(flight.gone.result()))  # type: ignore[misc]
+        self.update()
+
+    @property
+    def is_by_engine(self) -> bool:
+        """The engine keeps the deadline and ends itself; else the supervisor waits and decides."""
+        return self.args.stop and self.args.on_timeout == "abort"
+
+    def listen(self, listener: Callable[[DrainProgress], None]) -> None:
+        listener(self.progress)
+        self._listeners.append(listener)
+
+    def update(self) -> None:
+        """Counts, what is left, and who will not make it."""
+        now = time.monotonic()
+        flights = list(self._daemon.inflight.flights.values())
+        running, waiting = self._daemon.health.counts() if self._daemon.health else (0, 0)
+        etas = {flight.id: eta for flight in flights if (eta := self._eta_s(flight)) is not None}
+        rest_s = self.args.grace_s - (now - self._began)
+        worst = max(etas, key=lambda name: etas[name], default="")
+        self.progress = DrainProgress(
+            began_s_ago=now - self._began, grace_s=self.args.grace_s, running=running, waiting=waiting,
+            tokens_left=sum(self._tokens_left(flight) for flight in flights),
+            tok_s=self._daemon.book.decode.rate(now, bool(flights)), eta_s=etas.get(worst), worst_id=worst,
+            worst_eta_s=etas.get(worst), will_miss=[name for name, eta in etas.items() if eta > rest_s][:100],
+        )  # fmt: skip
+        if self.progress.tok_s > 0 and self.progress.tokens_left:
+            self.progress.eta_s = self.progress.tokens_left / self.progress.tok_s
+        for listener in self._listeners:
+            listener(self.progress)
+
+    def _tokens_left(self, flight: Flight) -> int:
+        ready = self._daemon.ready
+        limit = flight.max_tokens
+        if limit is None:
+            limit = ready.max_model_len - flight.prompt_tokens if ready else 0
+        return max(0, limit - flight.output_tokens)
+
+    def _eta_s(self, flight: Flight) -> float | None:
+        tpot_ms = flight.tpot_ms
+        return None if tpot_ms is None else self._tokens_left(flight) * tpot_ms / 1000
+
+    def result(self, *, drained: bool, detail: str = "") -> DrainEnd:
+        bad = (FinishReason.ABORT, FinishReason.ERROR)
+        return DrainEnd(
+            drained=drained, finished=sum(reason not in bad for reason in self._ended),
+            aborted=sum(reason in bad for reason in self._ended), took_s=time.monotonic() - self._began, detail=detail,
+        )  # fmt: skip
+
+
+def begin_drain(daemon: Daemon, args: DrainArgs) -> Drain:
+    """Raises WrongState when one goes on with other terms."""
+    if daemon.drain is not None:
+        if daemon.drain.args != args:
+            raise WrongState("a drain goes on already", cause=f"grace {daemon.drain.args.grace_s:g} s")
+        return daemon.drain
+    daemon.is_cordoned = True
+    drain = daemon.drain = Drain(daemon, args)
+    daemon.events.add("drain", f"began with {len(daemon.inflight)} requests, grace {args.grace_s:g} s")
+    daemon.loop.spawn(_run(daemon, drain))
+    daemon.changed()
+    return drain
+
+
+async def _run(daemon: Daemon, drain: Drain) -> None:
+    try:
+        end = await (_by_engine(daemon, drain) if drain.is_by_engine else _by_supervisor(daemon, drain))
+    except CtlError as error:
+        drain.done.set_error(error)
+    else:
+        daemon.events.add("drain", f"ended: {end.detail or 'drained' if end.drained else end.detail}")
+        drain.done.set_result(end)
+    daemon.drain = None
+    daemon.changed()
+
+
+async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
+    """The engine ends itself once it is empty or its deadline has passed."""
+    daemon.expected = "drain"
+    try:
+        await daemon.calls.get("shutdown", object, drain.args.grace_s, timeout_s=5.0)
+    except CtlError:
+        daemon.expected = ""
+        if not daemon.engine_exit.done:
+            daemon.is_cordoned = False
+        raise
+    overdue_at = time.monotonic() + drain.args.grace_s + OVERDUE_S
+    while not daemon.engine_exit.done and not drain.is_cancelled:
+        await daemon.loop.first(daemon.engine_exit, timeout_s=EVERY_S)
+        if not daemon.engine_exit.done:
+            drain.update()
+        if time.monotonic() > overdue_at:
+            begin_stop(daemon, 0.0, daemon.settings.term_s, by="overdue drain")
+    if drain.is_cancelled:
+        return drain.result(drained=False, detail="cancelled by uncordon")
+    if not daemon.engine_exit.result().requested:
+        raise daemon.died()
+    await daemon.loop.first(daemon.gone, timeout_s=10.0)
+    end = drain.result(drained=True)
+    end.drained = not end.aborted
+    end.detail = f"{end.aborted} aborted at the deadline" if end.aborted else ""
+    return end
+
+
+async def _by_supervisor(daemon: Daemon, drain: Drain) -> DrainEnd:
+    """Waits until the engine itself counts nothing; past the deadline aborts or gives up, as asked."""
+    deadline = time.monotonic() + drain.args.grace_s
+    while not drain.is_cancelled:
+        if daemon.engine_exit.done:
+            raise daemon.died()
+        if await _is_empty(daemon):
+            end = drain.result(drained=True)
+            end.drained = not end.aborted
+            if drain.args.stop:
+                stop = begin_stop(daemon, 0.0, daemon.settings.term_s, by="drain")
+                await stop.done
+            return end
+        if time.monotonic() >= deadline:
+            if drain.args.on_timeout == "fail":
+                left = len(daemon.inflight)
+                return drain.result(drained=False, detail=f"{left} requests still run; new ones stay refused")
+            await _abort_rest(daemon)
+            deadline = time.monotonic() + OVERDUE_S
+        await daemon.loop.first(daemon.engine_exit, timeout_s=EVERY_S)
+        drain.update()
+    return drain.result(drained=False, detail="cancelled by uncordon")
+
+
+async def _is_empty(daemon: Daemon) -> bool:
+    if len(daemon.inflight) or daemon.health is None:
+        return False
+    counters = await daemon.health.ask()
+    return counters is not None and not counters.running and not counters.waiting
+
+
+async def _abort_rest(daemon: Daemon) -> None:
+    ids = list(daemon.inflight.flights)
+    await daemon.calls.get("abort_requests", list[str], ids, True, timeout_s=OVERDUE_S)
+
+
+async def cancel_drain(daemon: Daemon) -> None:
+    """For uncordon. Raises CtlError when the engine cannot take it back."""
+    drain = daemon.drain
+    if drain is None:
+        return
+    if drain.is_by_engine and not await daemon.calls.get("cancel_shutdown", bool, timeout_s=5.0):
+        raise WrongState("the drain cannot be cancelled any more", cause="the engine is ending")
+    drain.is_cancelled = True
+    daemon.expected = ""
+    daemon.drain = None

@@ -1,0 +1,128 @@
+"""What a supervisor answers: one module per verb, registered in a literal table.
+
+A handler is a coroutine over (daemon, session, args) that ends its session. What it raises becomes the caller's error;
+a caller that vanished cancels it at its current wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from enginectl import __version__
+from enginectl.control import (
+    CONTROL_VERSION,
+    AbortArgs,
+    CallArgs,
+    CordonArgs,
+    DrainArgs,
+    EventsArgs,
+    GenerateArgs,
+    KillArgs,
+    RequestsArgs,
+    RestartArgs,
+    StacksArgs,
+    StatusArgs,
+    StopArgs,
+    WatchArgs,
+)
+from enginectl.errors import Bug, Conflict, CtlError, Deadline, UsageError
+from enginectl.supervisor.handlers import (
+    abort,
+    call,
+    cordon,
+    drain,
+    events,
+    generate,
+    kill,
+    requests,
+    restart,
+    stacks,
+    status,
+    stop,
+    uncordon,
+    watch,
+)
+from enginectl.supervisor.loop import Cancelled, DeadlinePassed
+
+if TYPE_CHECKING:
+    from enginectl.supervisor.daemon import Daemon
+    from enginectl.supervisor.server import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    handle: Callable[[Daemon, Session, Any], Awaitable[None]]
+    args: type[Struct]
+    any_version: bool = False
+    """Also answered for a caller that speaks another version of the control protocol."""
+
+
+HANDLERS: dict[str, Verb] = {
+    "status": Verb(status.handle, StatusArgs, any_version=True),
+    "watch": Verb(watch.handle, WatchArgs),
+    "requests": Verb(requests.handle, RequestsArgs),
+    "events": Verb(events.handle, EventsArgs),
+    "call": Verb(call.handle, CallArgs),
+    "abort": Verb(abort.handle, AbortArgs),
+    "generate": Verb(generate.handle, GenerateArgs),
+    "stop": Verb(stop.handle, StopArgs, any_version=True),
+    "drain": Verb(drain.handle, DrainArgs, any_version=True),
+    "cordon": Verb(cordon.handle, CordonArgs),
+    "uncordon": Verb(uncordon.handle, CordonArgs),
+    "restart": Verb(restart.handle, RestartArgs),
+    "kill": Verb(kill.handle, KillArgs),
+    "stacks": Verb(stacks.handle, StacksArgs),
+}
+LOGGED = frozenset({"call", "abort", "stop", "drain", "cordon", "uncordon", "restart", "kill", "stacks"})
+
+
+def dispatch(daemon: Daemon, session: Session) -> None:
+    """Begins the task that answers one request."""
+    session.task = daemon.loop.spawn(_answer(daemon, session))
+
+
+async def _answer(daemon: Daemon, session: Session) -> None:
+    try:
+        verb, args = _admit(session)
+        if session.request.verb in LOGGED:
+            what = f" {args.utility[:80]}" if isinstance(args, CallArgs) else ""
+            daemon.events.add("verb", f"{session.request.verb}{what} by version {session.request.version[:40]}")
+        await verb.handle(daemon, session, args)
+    except CtlError as error:
+        session.error(error)
+    except DeadlinePassed as error:
+        session.error(Deadline(f"{session.request.verb}: {error}"))
+    except Cancelled:
+        raise
+    except Exception as error:
+        session.error(
+            Bug(f"{session.request.verb}: {type(error).__name__}: {error}", see=[str(daemon.paths.supervisor_log)])
+        )
+        raise
+
+
+def _admit(session: Session) -> tuple[Verb, Struct]:
+    """The verb and its arguments. Raises Conflict or UsageError."""
+    request = session.request
+    verb = HANDLERS.get(request.verb)
+    if verb is None:
+        known = ", ".join(sorted(HANDLERS))
+        raise UsageError(
+            f"verb {request.verb[:80]!r} is not known to this supervisor (version {__version__})",
+            cause=f"known: {known}",
+        )
+    if request.v != CONTROL_VERSION and not verb.any_version:
+        raise Conflict(
+            f"control protocol {request.v} is not spoken here (supervisor: {CONTROL_VERSION}, version {__version__})",
+            cause="status, drain and stop still work",
+            try_=["enginectl restart"],
+        )
+    try:
+        args = msgspec.msgpack.decode(request.args, type=verb.args) if request.args != b"\xc0" else verb.args()
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
+        raise UsageError(f"arguments of {request.verb!r} cannot be read", cause=str(error)[:500]) from None
+    return verb, args

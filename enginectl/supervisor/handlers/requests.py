@@ -1,0 +1,56 @@
+"""`requests`: what is in flight, as the engine sees it, with what only the supervisor knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.messages import RequestInfo, RequestTable
+from enginectl.control import RequestList, RequestsArgs, RequestView
+from enginectl.errors import CtlError
+from enginectl.supervisor.hog import mark_hogs
+from enginectl.supervisor.view import request_views
+
+if TYPE_CHECKING:
+    from enginectl.supervisor.daemon import Daemon
+    from enginectl.supervisor.server import Session
+
+
+ASK_S = 1.0
+
+
+async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
+    daemon.check_serving("requests")
+    limit = max(0, args.limit)
+    table = await _ask(daemon, limit)
+    mine = {view.id: view for view in request_views(daemon)}
+    if table is None:
+        items = list(mine.values())
+    else:
+        items = [merge(row, mine.pop(row.id, None)) for row in table.items if row.id in mine]
+        items += mine.values()  # added since the table was made
+    mark_hogs(items, daemon.ready.num_gpu_blocks if daemon.ready else None)
+    session.reply(RequestList(items=items[:limit], total=len(daemon.inflight)))
+
+
+async def _ask(daemon: Daemon, limit: int) -> RequestTable | None:
+    """None when the engine does not answer: then the supervisor's own table is all there is."""
+    try:
+        return await daemon.calls.get("requests", RequestTable, limit, timeout_s=ASK_S)
+    except CtlError:
+        return None
+
+
+def merge(row: RequestInfo, mine: RequestView | None) -> RequestView:
+    """The engine's row, with the times that only the relay sees."""
+    cached = row.cached_tokens / row.prompt_tokens if row.prompt_tokens and row.computed_tokens else None
+    state = row.state if row.state in ("running", "preempted") else "waiting"
+    view = RequestView(
+        id=row.id, external_id=row.external_id, state=state, age_s=row.age_s,  # type: ignore[arg-type]
+        prompt_tokens=row.prompt_tokens, output_tokens=row.output_tokens, max_tokens=row.max_tokens,
+        blocks=row.blocks, blocks_needed=row.blocks_needed, cached_ratio=cached, client=row.client,
+        priority=row.priority, preemptions=row.preemptions, waits_for=row.waits_for,
+    )  # fmt: skip
+    if mine is not None:
+        view.external_id = row.external_id or mine.external_id
+        view.ttft_s, view.tpot_ms = mine.ttft_s, mine.tpot_ms
+    return view

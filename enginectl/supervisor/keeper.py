@@ -1,0 +1,269 @@
+"""The life of an engine under its supervisor: start, serve, end, and perhaps again.
+
+One task. Every end is looked at: asked for or not, by whom, with what cause. When it is over for good the record holds
+the post-mortem, everybody who waited has an answer, and the loop stops."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from engine.messages import EngineCoreReadyResponse, EngineDescription
+from enginectl.control import ExitInfo
+from enginectl.errors import BadRuntimeDir, CtlError
+from enginectl.record import LastStart, read_json, write_json
+from enginectl.rundir import load_settings
+from enginectl.supervisor.cause import first_cause
+from enginectl.supervisor.child import Child, ExitStatus, StatusLine, bury
+from enginectl.supervisor.evidence import save_evidence
+from enginectl.supervisor.health import Health, ProcessMeter
+from enginectl.supervisor.logs import last_lines
+from enginectl.supervisor.loop import Future
+from enginectl.supervisor.phases import StartTracker
+from enginectl.supervisor.policy import GiveUp, Restart, decide
+from enginectl.supervisor.stats import StatsBook
+from enginectl.supervisor.view import request_views, stats_of
+
+if TYPE_CHECKING:
+    from enginectl.supervisor.daemon import Daemon
+
+LEFTOVER_TERM_S = 2.0
+START_TERM_S = 2.0
+LAST_ANSWERS_S = 2.0
+CLEAN_CODES = (0, 143)
+
+
+async def keep(daemon: Daemon) -> None:
+    """Until it is over for good; then stops the loop."""
+    try:
+        while True:
+            began = time.monotonic()
+            was_ready = await run_once(daemon)
+            if not await again(daemon, was_ready, time.monotonic() - began):
+                break
+    except BaseException:
+        daemon.phase, daemon.reason = "failed", "bug in the supervisor; see supervisor.log"
+        raise
+    finally:
+        if daemon.child is not None and not daemon.gone.done:
+            daemon.child.signal_group(signal.SIGKILL)
+        daemon.loop.spawn(finish(daemon))
+
+
+# ---------------------------------------------------------------- one run
+
+
+async def run_once(daemon: Daemon) -> bool:
+    """From spawn to the end of the whole group. True when it became ready."""
+    _reset(daemon)
+    child = daemon.child = Child(daemon.loop, lambda line: _on_status(daemon, line), daemon.on_engine_log)
+    try:
+        daemon.relay.prepare()
+        child.spawn(daemon.settings, daemon.relay.handshake_address)
+    except OSError as error:
+        daemon.tracker.error = f"cannot run {daemon.settings.python}: {error.strerror or error}"
+        child.exited.set_result(ExitStatus(127, None))
+    else:
+        daemon.engine_meter = ProcessMeter(child.pid)
+        daemon.events.add("spawn", f"engine pid {child.pid}")
+    daemon.write_record()
+    daemon.changed()
+    ready = daemon.became_ready
+    if not await daemon.loop.first(ready, child.exited, timeout_s=daemon.settings.start_timeout_s):
+        await _start_overdue(daemon, child)
+    was_ready = ready.done and not child.exited.done
+    if was_ready:
+        _on_ready(daemon, ready.result())
+    status = await child.exited
+    await _on_exit(daemon, child, status, was_ready)
+    return was_ready
+
+
+def _reset(daemon: Daemon) -> None:
+    daemon.phase, daemon.reason, daemon.next_restart_at = "starting", "", None
+    daemon.expected = daemon.stopping.by if daemon.stopping and not daemon.stopping.done.done else ""
+    daemon.wants_restart = daemon.has_signalled = False
+    daemon.ready = daemon.health = daemon.description = None
+    daemon.book = StatsBook()
+    daemon.tracker = StartTracker(read_json(daemon.paths.last_start, LastStart))
+    daemon.became_ready, daemon.gone, daemon.engine_exit = Future(), Future(), Future()
+
+
+def _on_status(daemon: Daemon, line: StatusLine) -> None:
+    daemon.tracker.on_line(line)
+    daemon.changed()
+
+
+async def _start_overdue(daemon: Daemon, child: Child) -> None:
+    limit_s = daemon.settings.start_timeout_s
+    daemon.tracker.error = f"not ready within {limit_s:g} s (start timeout), in phase '{daemon.tracker.current}'"
+    for number, patience_s in ((signal.SIGTERM, START_TERM_S), (signal.SIGKILL, 5.0)):
+        child.signal_group(number)
+        if await daemon.loop.first(child.exited, timeout_s=patience_s):
+            return
+
+
+def _on_ready(daemon: Daemon, response: EngineCoreReadyResponse) -> None:
+    daemon.phase, daemon.ready = "serving", response
+    took_s = daemon.tracker.finish()
+    daemon.last_ready_after_s = daemon.last_start_s
+    daemon.last_start_s = took_s
+    daemon.book = StatsBook(response)
+    daemon.book.on_turn(time.monotonic())
+    if daemon.engine_meter is not None:
+        daemon.health = Health(
+            daemon.loop, daemon.calls, daemon.book, daemon.inflight, daemon.engine_meter, daemon.settings.max_step_s,
+            daemon.changed,
+        )  # fmt: skip
+        daemon.health.ask_soon()
+    daemon.events.add("ready", f"after {took_s:.1f} s")
+    try:
+        write_json(daemon.paths.last_start, daemon.tracker.as_last_start())
+    except BadRuntimeDir as error:
+        daemon.write_log(f"last_start.json not written: {error.cause}")
+    daemon.loop.spawn(_describe(daemon))
+    daemon.write_record()
+    daemon.changed()
+
+
+async def _describe(daemon: Daemon) -> None:
+    try:
+        daemon.description = await daemon.calls.get("describe", EngineDescription, timeout_s=10.0)
+    except CtlError as error:
+        daemon.write_log(f"describe: {error.message}")
+
+
+# ---------------------------------------------------------------- the end of a run
+
+
+async def _on_exit(daemon: Daemon, child: Child, status: ExitStatus, was_ready: bool) -> None:
+    """Tells everybody at once, saves the evidence, then waits until the whole group is gone."""
+    daemon.relay.engine_gone()
+    requested = _was_asked_for(daemon, status)
+    lines = last_lines(daemon.paths.engine_log, 100)
+    cause = "" if requested else first_cause(daemon.tracker.error, lines, str(status))
+    info = daemon.last_exit = ExitInfo(
+        code=status.code, signal=status.signal, cause=cause, phase="" if was_ready else daemon.tracker.current,
+        at=time.time(), requested=requested,
+    )  # fmt: skip
+    if not requested:
+        info.evidence = save_evidence_of(daemon, "died")
+    if daemon.health is not None:
+        daemon.health.close()
+    daemon.health, daemon.engine_meter = None, None
+    daemon.phase, daemon.reason = ("exited", str(status)) if requested else ("failed", f"{status}: {cause}")
+    daemon.events.add("exit", f"{status}{', asked for by ' + daemon.expected if requested else ': ' + cause}")
+    daemon.calls.fail_all(daemon.died())
+    daemon.inflight.end_all()
+    daemon.engine_exit.set_result(info)
+    daemon.changed()
+    await _bury(daemon, child)
+    child.close()
+    daemon.gone.set_result(info)
+
+
+async def _bury(daemon: Daemon, child: Child) -> None:
+    """Nothing goes on while somebody of the engine's group lives: it may hold the memory."""
+    left = child.members()
+    if left:
+        daemon.events.add("leftover", f"{len(left)} processes outlived the engine: {left[:8]}")
+    alive = await bury(daemon.loop, child, LEFTOVER_TERM_S)
+    if alive:
+        daemon.reason = f"still alive after KILL: pids {alive[:8]}"
+        daemon.events.add("leftover", daemon.reason)
+    while child.members():
+        await daemon.loop.sleep(0.5)
+
+
+def _was_asked_for(daemon: Daemon, status: ExitStatus) -> bool:
+    """An end that somebody asked for, in the way it was asked for. Exit 0 that nobody wanted is a failure."""
+    if not daemon.expected:
+        return False
+    has_signalled = daemon.has_signalled or (daemon.stopping is not None and daemon.stopping.has_signalled)
+    return status.code in CLEAN_CODES or has_signalled
+
+
+def save_evidence_of(daemon: Daemon, kind: str, stacks: str = "") -> str:
+    parts: dict[str, Struct | list[Struct] | str] = {
+        "requests": list(request_views(daemon)),
+        "events": list(daemon.events.last(100)),
+    }
+    if (stats := stats_of(daemon)) is not None:
+        parts["stats"] = stats
+    if stacks:
+        parts["stacks"] = stacks
+    where = save_evidence(daemon.paths.evidence, kind, daemon.paths.engine_log, parts)
+    if where:
+        daemon.events.add("evidence", where)
+    return where
+
+
+# ---------------------------------------------------------------- and then
+
+
+async def again(daemon: Daemon, was_ready: bool, lived_s: float) -> bool:
+    """Whether another run begins, after waiting for its time."""
+    stop, ended = daemon.stopping, daemon.last_exit
+    if stop is not None:
+        await daemon.loop.first(stop.done, timeout_s=10.0)
+        daemon.stopping = None
+        daemon.stop_asked = Future()
+        if not stop.keeps_supervisor:
+            daemon.phase = "exited"
+            return False
+        return _reload(daemon)
+    daemon.is_cordoned = False
+    if ended is not None and ended.requested and daemon.settings.restart != "always":
+        return False
+    if not was_ready and not daemon.restarts:
+        return False
+    choice = decide(daemon.settings.restart, daemon.restart_times, time.monotonic(), lived_s)
+    if isinstance(choice, GiveUp):
+        if choice.reason:
+            daemon.reason = f"{choice.reason}; last: {daemon.reason}"
+            daemon.events.add("gave-up", choice.reason)
+        return False
+    return await _back_off(daemon, choice)
+
+
+async def _back_off(daemon: Daemon, choice: Restart) -> bool:
+    daemon.phase = "backoff"
+    daemon.next_restart_at = time.monotonic() + choice.delay_s
+    daemon.reason = f"restart {daemon.restarts + 1} in {choice.delay_s:g} s; last: {daemon.reason}"
+    daemon.events.add("backoff", daemon.reason)
+    daemon.changed()
+    await daemon.loop.first(daemon.stop_asked, timeout_s=choice.delay_s)
+    daemon.next_restart_at = None
+    stop = daemon.stopping
+    if stop is not None:
+        await daemon.loop.first(stop.done, timeout_s=5.0)
+        daemon.stopping, daemon.stop_asked = None, Future()
+        if not stop.keeps_supervisor:
+            daemon.phase, daemon.reason = "exited", f"stopped by {stop.by}"
+            return False
+    daemon.restart_times.append(time.monotonic())
+    return _reload(daemon)
+
+
+def _reload(daemon: Daemon) -> bool:
+    """The next run uses what settings.json says now, if it can be read."""
+    daemon.restarts += 1
+    daemon.is_cordoned = False
+    daemon.settings = load_settings(daemon.settings.name) or daemon.settings
+    return True
+
+
+async def finish(daemon: Daemon) -> None:
+    """The post-mortem is written, everybody hears the end, the loop stops."""
+    daemon.over.set_result(None)
+    daemon.changed()
+    daemon.write_record(ended=True)
+    daemon.events.add("end", f"{daemon.phase} {daemon.reason}".strip())
+    end = time.monotonic() + LAST_ANSWERS_S
+    while daemon.server.sessions and time.monotonic() < end:
+        await daemon.loop.sleep(0.02)
+    daemon.publish(time.monotonic())
+    daemon.loop.stop()
