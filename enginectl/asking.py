@@ -44,13 +44,26 @@ class Asked:
         return str(self.layer["model"].value)
 
 
-def ask(name: str | None, *, model: str | None = None, sets: Sequence[str] = (), gpus: str | None = None,
-        restart: str | None = None, python: str | None = None, timeout_s: float | None = None) -> Asked:
+def ask(
+    name: str | None,
+    *,
+    model: str | None = None,
+    sets: Sequence[str] = (),
+    gpus: str | None = None,
+    restart: str | None = None,
+    python: str | None = None,
+    timeout_s: float | None = None,
+) -> Asked:
     """All layers of one start, resolved. Raises UsageError, or NoSuchEngine for a new name without a model."""
     name = check_start_name(name or DEFAULT_NAME, model)
     flags = config.parse_sets(sets)
-    for key, value in (("model", model), ("gpus", gpus), ("restart", restart and config.parse_restart(restart)),
-                       ("python", python), ("timeout", timeout_s)):
+    for key, value in (
+        ("model", model),
+        ("gpus", gpus),
+        ("restart", restart and config.parse_restart(restart)),
+        ("python", python),
+        ("timeout", timeout_s),
+    ):
         if value is not None:
             flags[key] = Value(value, "flag")
     environment = config.environment_layer(os.environ)
@@ -83,8 +96,16 @@ def check_start_name(name: str, model: str | None) -> str:
     """A model path in the place of NAME gets the right command. Raises UsageError."""
     from enginectl.dirs import check_name
 
-    if "/" in name or name.endswith(".gguf") or (model is None and Path(name).is_dir() and name not in known_names()
-                                                 and (Path(name) / "config.json").exists()):
+    if (
+        "/" in name
+        or name.endswith(".gguf")
+        or (
+            model is None
+            and Path(name).is_dir()
+            and name not in known_names()
+            and (Path(name) / "config.json").exists()
+        )
+    ):
         stem = Path(name.rstrip("/")).name.removesuffix(".gguf").lower() or "mine"
         raise UsageError(f"{name!r} is a model, not an engine's name", try_=[f"enginectl start {stem} --model {name}"])
     return check_name(name)
@@ -92,9 +113,11 @@ def check_start_name(name: str, model: str | None) -> str:
 
 def _unknown_name(name: str) -> NoSuchEngine:
     known = known_names()
-    error = NoSuchEngine(f"no engine was ever started as {name!r}, so its model is not known",
-                         cause=f"known names: {', '.join(known)}" if known else "no engine was started yet",
-                         try_=[f"enginectl start {name} --model MODEL", "enginectl model ls"])
+    error = NoSuchEngine(
+        f"no engine was ever started as {name!r}, so its model is not known",
+        cause=f"known names: {', '.join(known)}" if known else "no engine was started yet",
+        try_=[f"enginectl start {name} --model MODEL", "enginectl model ls"],
+    )
     with_suggestion(error, name, known)
     return error
 
@@ -128,14 +151,23 @@ def make_settings(asked: Asked, out: Output) -> EngineSettings:
         model = resolve_model(asked.model, python, out)
         path, label = str(model.path), model.label
     values = {key: value.value for key, value in layer.items() if key not in config.OPTIONS} | {"model": path}
-    typed = sorted(key for key, value in layer.items()
-                   if key not in config.OPTIONS and not value.origin.startswith("/") and key != "model")
-    return check_settings(EngineSettings(
-        name=asked.name, config=values, python=python, typed=typed, model_label=label,
-        gpus=parse_gpus(str(layer["gpus"].value)) if "gpus" in layer else None,
-        restart=str(layer["restart"].value) if "restart" in layer else "no",
-        start_timeout_s=max(DEFAULT_TIMEOUT_S, asked.timeout_s),
-    ))
+    typed = sorted(
+        key
+        for key, value in layer.items()
+        if key not in config.OPTIONS and not value.origin.startswith("/") and key != "model"
+    )
+    return check_settings(
+        EngineSettings(
+            name=asked.name,
+            config=values,
+            python=python,
+            typed=typed,
+            model_label=label,
+            gpus=parse_gpus(str(layer["gpus"].value)) if "gpus" in layer else None,
+            restart=str(layer["restart"].value) if "restart" in layer else "no",
+            start_timeout_s=max(DEFAULT_TIMEOUT_S, asked.timeout_s),
+        )
+    )
 
 
 def check_interpreter(settings: EngineSettings) -> None:
@@ -147,13 +179,26 @@ def check_interpreter(settings: EngineSettings) -> None:
     wanted = ["engine"] if settings.config.get("executor") == "null" else ["engine", "torch", "numpy", "safetensors"]
     code = f"import importlib.util as u; print(*[m for m in {wanted!r} if u.find_spec(m) is None])"
     try:
-        found = subprocess.run([settings.python, "-c", code], capture_output=True, text=True, timeout=30, cwd="/",
-                               env=child_environment(), check=False)
+        found = subprocess.run(
+            [settings.python, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            cwd="/",
+            env=child_environment(),
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StartFailed(f"the interpreter {settings.python} does not run", cause=str(error), id="E1204") from None
     missing = found.stdout.split()
     if found.returncode or missing:
         cause = f"missing: {', '.join(missing)}" if missing else found.stderr.strip().splitlines()[-1:][0]
-        raise StartFailed(f"{settings.python} cannot run an engine", cause=cause, id="E1204",
-                          try_=[f"{settings.python} -m pip install 'enginectl[engine]'",
-                                "--python PATH of an interpreter that has it"])
+        raise StartFailed(
+            f"{settings.python} cannot run an engine",
+            cause=cause,
+            id="E1204",
+            try_=[
+                f"{settings.python} -m pip install 'enginectl[engine]'",
+                "--python PATH of an interpreter that has it",
+            ],
+        )

@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def run(args: list[str]) -> int:
     """Parses and runs one command line; returns its exit code. Raises CtlError."""
-    from enginectl.group import CONTEXT_SETTINGS, HELP, VerbGroup, click_errors, help_lines, parse_error, typer
+    import typer
+
+    from enginectl.group import CONTEXT_SETTINGS, HELP, VerbGroup, click_errors, help_lines, parse_error
 
     args = _strip_global_output(args)
     if not args:

@@ -15,7 +15,12 @@ from enginectl.views import SERVING
 OVER = frozenset({"exited", "failed", "lost", "stopping"})
 _COMPARISON = re.compile(r"^\s*([a-z_]+)\s*(<=|>=|==|=|<|>)\s*(\d+(?:\.\d+)?)\s*(%?)\s*$")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "=": operator.eq,
 }
 FIGURES: dict[str, Callable[[Stats], float | None]] = {
     "kv": lambda s: s.kv_used_ratio,
@@ -67,8 +72,10 @@ def parse_condition(word: str) -> Condition:
     name, sign, number, percent = match.groups()
     if name not in FIGURES:
         near = nearest(name, list(FIGURES))
-        raise UsageError(f"--for knows no figure {name!r}" + (f"; did you mean {near!r}?" if near else ""),
-                         try_=[f"one of {', '.join(FIGURES)}"])
+        raise UsageError(
+            f"--for knows no figure {name!r}" + (f"; did you mean {near!r}?" if near else ""),
+            try_=[f"one of {', '.join(FIGURES)}"],
+        )
     return Condition(word, _comparison(name, sign, float(number) / (100 if percent else 1)))
 
 

@@ -50,7 +50,11 @@ def _seconds(value: object) -> float:
 
 
 OPTIONS: dict[str, Callable[[object], object]] = {
-    "timeout": _seconds, "grace": _seconds, "restart": _restart, "python": _text, "gpus": _text,
+    "timeout": _seconds,
+    "grace": _seconds,
+    "restart": _restart,
+    "python": _text,
+    "gpus": _text,
 }
 """Options of `start` and the like that a file or the environment may set, beside the engine's settings."""
 
@@ -158,8 +162,10 @@ def project_file(start: Path | None = None) -> Path | None:
         except OSError:
             continue
         if info.st_uid not in (os.geteuid(), 0) or info.st_mode & stat.S_IWOTH:
-            raise UsageError(f"refusing {path}: it belongs to uid {info.st_uid} or others may write it",
-                             try_=[f"chown {os.geteuid()} {path}", f"chmod go-w {path}"])
+            raise UsageError(
+                f"refusing {path}: it belongs to uid {info.st_uid} or others may write it",
+                try_=[f"chown {os.geteuid()} {path}", f"chmod go-w {path}"],
+            )
         return path
     return None
 
@@ -195,5 +201,18 @@ def default_of(key: str) -> object:
     return None if field.default is msgspec.NODEFAULT else field.default
 
 
-__all__ = ["OPTIONS", "Layer", "Value", "default_of", "environment_layer", "file_layer", "file_layers", "parse_restart",
-           "parse_sets", "project_file", "resolve", "unknown_setting", "user_file"]
+__all__ = [
+    "OPTIONS",
+    "Layer",
+    "Value",
+    "default_of",
+    "environment_layer",
+    "file_layer",
+    "file_layers",
+    "parse_restart",
+    "parse_sets",
+    "project_file",
+    "resolve",
+    "unknown_setting",
+    "user_file",
+]

@@ -50,8 +50,11 @@ def find_entry(name: str | None, *, running: bool = True) -> EngineEntry:
         if chosen:
             return chosen[0]
     known = ", ".join(entry.name for entry in entries[:20])
-    raise NotRunning("no engine is running", cause=f"known: {known}" if known else "",
-                     try_=["enginectl start" if not known else f"enginectl start {entries[0].name}", "enginectl ps"])
+    raise NotRunning(
+        "no engine is running",
+        cause=f"known: {known}" if known else "",
+        try_=["enginectl start" if not known else f"enginectl start {entries[0].name}", "enginectl ps"],
+    )
 
 
 def ambiguous(names: list[str]) -> UsageError:
@@ -70,8 +73,8 @@ def with_suggestion(error: CtlError, name: str, known: list[str]) -> CtlError:
 
 def connect(name: str | None) -> Engine:
     """A connection to the running engine that is meant."""
-    from enginectl.client import open_control
     from enginectl.client import Engine as Connected
+    from enginectl.client import open_control
 
     return Connected(open_control(find_entry(name).name))
 
@@ -84,8 +87,13 @@ def look(entry: EngineEntry) -> EngineView:
     from enginectl.channel import ControlClient
 
     try:
-        with ControlClient(entry.control_socket, name=entry.name, supervisor=entry.supervisor,
-                           connect_timeout_s=1.0, reply_timeout_s=LOOK_TIMEOUT_S) as client:
+        with ControlClient(
+            entry.control_socket,
+            name=entry.name,
+            supervisor=entry.supervisor,
+            connect_timeout_s=1.0,
+            reply_timeout_s=LOOK_TIMEOUT_S,
+        ) as client:
             return client.request("status", StatusArgs(), EngineView, timeout_s=LOOK_TIMEOUT_S)
     except CtlError as error:
         again = type(entry).read(entry.name)

@@ -105,23 +105,41 @@ def show_plan(asked: Asked, out: Output) -> None:
     settings = make_settings(asked, out)
     memory = plan_memory(Path(str(settings.config["model"])), dict(settings.config))
     origins = {key: value.origin for key, value in asked.layer.items()}
-    out.document("Plan", {
-        "name": asked.name, "settings": settings.config, "origins": origins, "python": settings.python,
-        "restart": settings.restart, "weight_bytes": memory.weight_bytes, "dtype": memory.dtype,
-        "kv_bytes_per_token": memory.kv_bytes_per_token, "kv_budget_bytes": memory.kv_budget_bytes,
-        "available_bytes": memory.available_bytes, "max_model_len": memory.max_model_len,
-        "full_request_bytes": memory.full_request_bytes,
-    })
-    shown = [(key, f"{settings.config.get(key, value.value)}   ({value.origin})") for key, value in sorted(asked.layer.items())
-             if key not in OPTIONS or key != "timeout"]
-    out.text(f"{asked.name}  would start, nothing was started", *text.pairs(shown), "", *text.pairs(_arithmetic(memory)))
+    out.document(
+        "Plan",
+        {
+            "name": asked.name,
+            "settings": settings.config,
+            "origins": origins,
+            "python": settings.python,
+            "restart": settings.restart,
+            "weight_bytes": memory.weight_bytes,
+            "dtype": memory.dtype,
+            "kv_bytes_per_token": memory.kv_bytes_per_token,
+            "kv_budget_bytes": memory.kv_budget_bytes,
+            "available_bytes": memory.available_bytes,
+            "max_model_len": memory.max_model_len,
+            "full_request_bytes": memory.full_request_bytes,
+        },
+    )
+    shown = [
+        (key, f"{settings.config.get(key, value.value)}   ({value.origin})")
+        for key, value in sorted(asked.layer.items())
+        if key not in OPTIONS or key != "timeout"
+    ]
+    out.text(
+        f"{asked.name}  would start, nothing was started", *text.pairs(shown), "", *text.pairs(_arithmetic(memory))
+    )
 
 
 def _arithmetic(memory: Memory) -> list[tuple[str, str]]:
     rows = [
         ("weights", f"{text.size(memory.weight_bytes)} on disk"),
-        ("kv cache", f"{memory.kv_bytes_per_token:,} bytes a token ({memory.dtype}); one request of "
-                     f"{memory.max_model_len:,} tokens needs {text.size(memory.full_request_bytes)}"),
+        (
+            "kv cache",
+            f"{memory.kv_bytes_per_token:,} bytes a token ({memory.dtype}); one request of "
+            f"{memory.max_model_len:,} tokens needs {text.size(memory.full_request_bytes)}",
+        ),
     ]
     if memory.available_bytes is not None:
         rows.append(("memory", f"{text.size(memory.available_bytes)} available on this host"))

@@ -38,7 +38,9 @@ def build(verb: Verb) -> Any:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         examples = getattr(module, "EXAMPLES", ())
         settings = dict(CONTEXT_SETTINGS) | getattr(module, "CONTEXT", {})
-        app.command(verb.name, help=entry.__doc__ or verb.summary, epilog=_epilog(examples), context_settings=settings)(entry)
+        app.command(verb.name, help=entry.__doc__ or verb.summary, epilog=_epilog(examples), context_settings=settings)(
+            entry
+        )
         command = typer.main.get_command(app)
     command.name = verb.name
     return command
@@ -73,8 +75,15 @@ def help_lines() -> list[str]:
     for group in dict.fromkeys(verb.group for verb in VERBS.values()):
         lines += ["", f"{group}:"]
         lines += [f"  {v.name:<{width}}  {v.summary}" for v in VERBS.values() if v.group == group]
-    lines += ["", *GRID.splitlines(), "", "Options:", "  -o, --output [text|json]  json: exactly one document on stdout.",
-              "  --version                 Print the version.", "  -h, --help                Show this; after a verb: that verb."]
+    lines += [
+        "",
+        *GRID.splitlines(),
+        "",
+        "Options:",
+        "  -o, --output [text|json]  json: exactly one document on stdout.",
+        "  --version                 Print the version.",
+        "  -h, --help                Show this; after a verb: that verb.",
+    ]
     lines += ["", "Examples:"]
     comment = max(len(command) for _, command in EXAMPLES)
     return lines + [f"  {command:<{comment}}   # {why}" for why, command in EXAMPLES]
@@ -83,7 +92,9 @@ def help_lines() -> list[str]:
 def unknown_verb(word: str) -> UsageError:
     """What to say to a word that is no verb: the right one for other tools' words, else the nearest."""
     if word in OTHER_WORDS:
-        return UsageError(f"no verb {word!r}; here it is {OTHER_WORDS[word]!r}", try_=[f"enginectl {OTHER_WORDS[word]}"])
+        return UsageError(
+            f"no verb {word!r}; here it is {OTHER_WORDS[word]!r}", try_=[f"enginectl {OTHER_WORDS[word]}"]
+        )
     near = nearest(word, [*VERBS, *OTHER_WORDS])
     near = OTHER_WORDS.get(near, near)
     if near:
@@ -95,8 +106,9 @@ def parse_error(error: Any) -> UsageError:
     """A CtlError for what click found wrong with the command line."""
     path = error.ctx.command_path if getattr(error, "ctx", None) else "enginectl"
     if isinstance(error, click_errors.NoArgsIsHelpError):
-        return UsageError(f"{path} wants one of {', '.join(error.ctx.command.list_commands(error.ctx))}",
-                          try_=[f"{path} --help"])
+        return UsageError(
+            f"{path} wants one of {', '.join(error.ctx.command.list_commands(error.ctx))}", try_=[f"{path} --help"]
+        )
     if isinstance(error, click_errors.NoSuchOption):
         return _no_such_option(error, path)
     message = " ".join(error.format_message().split())

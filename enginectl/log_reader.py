@@ -30,7 +30,7 @@ def last_lines(path: Path, limit: int, *, back: int = 0) -> list[str]:
     starts.append(deque(maxlen=limit))
     for file in rotated(path):
         with open(file, "rb") as stream:
-            for line in iter(lambda: stream.readline(MAX_LINE_BYTES), b""):  # noqa: B023
+            for line in iter(lambda: stream.readline(MAX_LINE_BYTES), b""):
                 if MARK.match(line):
                     starts.append(deque(maxlen=limit))
                 else:

@@ -79,8 +79,11 @@ def _unknown(given: str, known: list[str]) -> ModelUnusable:
     tries = [f"--model {near}"] if near else []
     if given.count("/") == 1 and not given.startswith((".", "/", "~")):
         tries.append(f"enginectl model fetch {given}")
-    return ModelUnusable(f"no model {given!r}: no such directory or .gguf file, and none of that name in the cache",
-                         cause=f"in the cache: {', '.join(known)}", try_=tries or ["enginectl model ls"])
+    return ModelUnusable(
+        f"no model {given!r}: no such directory or .gguf file, and none of that name in the cache",
+        cause=f"in the cache: {', '.join(known)}",
+        try_=tries or ["enginectl model ls"],
+    )
 
 
 def check_directory(path: Path) -> Path:
@@ -95,8 +98,9 @@ def check_directory(path: Path) -> Path:
     if not any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names):
         pickled = sorted(name for name in names if name.endswith(PICKLES))
         if pickled:
-            raise ModelUnusable(f"{path / pickled[0]} is pickled and never loaded",
-                                try_=["get the .safetensors files of this model"])
+            raise ModelUnusable(
+                f"{path / pickled[0]} is pickled and never loaded", try_=["get the .safetensors files of this model"]
+            )
         raise ModelUnusable(f"{path} has no *.safetensors", try_=["download the weights again"])
     _check_shards(path, names)
     if "tokenizer.json" not in names:
@@ -116,8 +120,10 @@ def _check_shards(path: Path, names: set[str]) -> None:
         raise ModelUnusable(f"{index} cannot be read", cause=str(error)) from None
     missing = sorted(str(shard) for shard in shards - names)
     if missing:
-        raise ModelUnusable(f"{path / missing[0]} is missing ({len(missing)} of {len(shards)} shards)",
-                            try_=["download the missing shards"])
+        raise ModelUnusable(
+            f"{path / missing[0]} is missing ({len(missing)} of {len(shards)} shards)",
+            try_=["download the missing shards"],
+        )
 
 
 # ---------------------------------------------------------------- fetch and convert
@@ -157,8 +163,11 @@ def _turn(target: Path) -> Iterator[None]:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(target.parent / f".{target.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ModelUnusable(f"the cache cannot be written: {target.parent}", cause=error.strerror or str(error),
-                            try_=[f"{CACHE_SETTING}=DIR enginectl ..."]) from None
+        raise ModelUnusable(
+            f"the cache cannot be written: {target.parent}",
+            cause=error.strerror or str(error),
+            try_=[f"{CACHE_SETTING}=DIR enginectl ..."],
+        ) from None
     try:
         end = time.monotonic() + PREPARE_TIMEOUT_S
         while not _try_lock(fd):
@@ -185,8 +194,15 @@ def run_tool(python: str, module: str, args: list[str], out: Output) -> dict[str
 
     from enginectl.launch import child_environment
 
-    child = subprocess.Popen([python, "-m", module, *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE, text=True, errors="replace", env=child_environment())
+    child = subprocess.Popen(
+        [python, "-m", module, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=child_environment(),
+    )
     last: dict[str, object] = {}
     tail: list[str] = []
     try:
@@ -235,10 +251,17 @@ def _show_event(event: dict[str, object], out: Output) -> None:
 
 
 def _tool_failed(module: str, code: int, last: dict[str, object], tail: list[str]) -> CtlError:
-    cause = str(last["error"]) if last.get("event") == "failed" and "error" in last else next(
-        (line for line in reversed(tail) if line.strip()), f"exit {code}")
+    cause = (
+        str(last["error"])
+        if last.get("event") == "failed" and "error" in last
+        else next((line for line in reversed(tail) if line.strip()), f"exit {code}")
+    )
     if "No module named" in cause:
-        return ModelUnusable("this interpreter cannot convert models", cause=cause, id="E1204",
-                             try_=["pip install 'enginectl[engine]'", "--python PATH of one that has it"])
+        return ModelUnusable(
+            "this interpreter cannot convert models",
+            cause=cause,
+            id="E1204",
+            try_=["pip install 'enginectl[engine]'", "--python PATH of one that has it"],
+        )
     what = {"engine.model.gguf": "conversion", "engine.model.fetch": "fetching"}.get(module, module)
     return ModelUnusable(f"{what} failed", cause=cause, try_=["enginectl model ls"])

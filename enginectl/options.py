@@ -27,10 +27,12 @@ OutputOption = Annotated[
 ]
 EngineOption = Annotated[
     str | None,
-    typer.Option("-e", "--engine", metavar="NAME", envvar="ENGINECTL_ENGINE",
-                 help="Engine; may be left out when one is running."),
+    typer.Option(
+        "-e", "--engine", metavar="NAME", envvar="ENGINECTL_ENGINE", help="Engine; may be left out when one is running."
+    ),
 ]
 NameArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="Engine; may be left out when one is running.", show_default=False)
+    str | None,
+    typer.Argument(metavar="[NAME]", help="Engine; may be left out when one is running.", show_default=False),
 ]
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]

@@ -112,8 +112,14 @@ class Output:
         """The failure for people on stderr; with `-o json` also the document (or the stream's last line)."""
         self.error_text(error)
         info = error_info(error)
-        fields = {"id": info.id, "message": info.message, "cause": info.cause, "try": info.try_, "see": info.see,
-                  "exit": info.exit}
+        fields = {
+            "id": info.id,
+            "message": info.message,
+            "cause": info.cause,
+            "try": info.try_,
+            "see": info.see,
+            "exit": info.exit,
+        }
         if self._seq:
             self.line("error", fields)
         else:

@@ -57,8 +57,10 @@ def _take(fd: int, name: str) -> None:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > end:
-                raise Deadline(f"another start of {name!r} has been launching for {LAUNCH_TURN_S:.0f} s",
-                               try_=[f"enginectl status {name}"]) from None
+                raise Deadline(
+                    f"another start of {name!r} has been launching for {LAUNCH_TURN_S:.0f} s",
+                    try_=[f"enginectl status {name}"],
+                ) from None
             time.sleep(0.05)
 
 
@@ -99,9 +101,14 @@ def check_same(asked: EngineSettings, running: EngineSettings | None, given: fro
     differ = [key for key in differences(asked, running) if key.startswith("config.") or key in given]
     if not differ:
         return
-    lines = [f"{key.removeprefix('config.')}: running {_value(running, key)}, asked {_value(asked, key)}" for key in differ]
-    raise Conflict(f"engine {asked.name!r} is running with other settings", cause="\n".join(lines),
-                   try_=[f"enginectl stop {asked.name} && enginectl start {asked.name} ...", "another name"])
+    lines = [
+        f"{key.removeprefix('config.')}: running {_value(running, key)}, asked {_value(asked, key)}" for key in differ
+    ]
+    raise Conflict(
+        f"engine {asked.name!r} is running with other settings",
+        cause="\n".join(lines),
+        try_=[f"enginectl stop {asked.name} && enginectl start {asked.name} ...", "another name"],
+    )
 
 
 def _value(settings: EngineSettings, key: str) -> str:
@@ -147,16 +154,21 @@ class StartWatch:
         from enginectl.client import open_control
 
         interval_s = 0.2 if self.out.is_live else 1.0
-        with open_control(self.name) as client, contextlib.closing(
-            client.stream("watch", WatchArgs(interval_s=interval_s), EngineView, EngineView)
-        ) as stream:
+        with (
+            open_control(self.name) as client,
+            contextlib.closing(
+                client.stream("watch", WatchArgs(interval_s=interval_s), EngineView, EngineView)
+            ) as stream,
+        ):
             yield from stream
 
     def _too_long(self, view: EngineView) -> CtlError:
         phase = next((p.name for p in reversed(view.phases) if p.took_s is None), view.state)
-        return Deadline(f"engine {self.name!r} was not ready within --timeout {text.seconds(self.timeout_s)} "
-                        f"(in phase {phase!r}); it goes on starting",
-                        try_=[f"enginectl wait {self.name} --for ready", f"enginectl logs {self.name} -f"])
+        return Deadline(
+            f"engine {self.name!r} was not ready within --timeout {text.seconds(self.timeout_s)} "
+            f"(in phase {phase!r}); it goes on starting",
+            try_=[f"enginectl wait {self.name} --for ready", f"enginectl logs {self.name} -f"],
+        )
 
     def _last_words(self, last: EngineView | None) -> EngineView:
         """The supervisor is gone: its record says why."""
@@ -199,8 +211,10 @@ class StartShow:
             return
         self._attempt = attempt
         self._shown.clear()
-        self.out.say(f"{view.name}  starting  pid {view.process.pid}  instance {view.instance[:6]}  "
-                     f"log: enginectl logs {view.name} -f")
+        self.out.say(
+            f"{view.name}  starting  pid {view.process.pid}  instance {view.instance[:6]}  "
+            f"log: enginectl logs {view.name} -f"
+        )
 
     def _backoff(self, view: EngineView) -> None:
         mark = f"backoff {view.restarts}"
@@ -216,8 +230,9 @@ def check_start(view: EngineView) -> None:
     """Raises what a state that never becomes ready amounts to."""
     name = view.name
     if view.state == "draining":
-        raise WrongState(f"engine {name!r} is draining",
-                         try_=[f"enginectl uncordon {name}", f"enginectl wait {name} --for stopped"])
+        raise WrongState(
+            f"engine {name!r} is draining", try_=[f"enginectl uncordon {name}", f"enginectl wait {name} --for stopped"]
+        )
     if view.state == "stalled":
         raise Stalled(f"engine {name!r} is stalled", cause=view.reason, try_=[f"enginectl restart {name}"])
     if view.state in ENDED:
@@ -233,11 +248,15 @@ def start_failed(view: EngineView) -> StartFailed:
     where = f" in phase {phase!r}" if phase else ""
     cause = (end.cause if end else "") or view.reason or "the engine said nothing; its log may"
     if end and end.requested:
-        return StartFailed(f"engine {view.name!r} was stopped while it started", cause=cause,
-                           try_=[f"enginectl start {view.name}"])
-    return StartFailed(f"engine {view.name!r} failed{where}{took}{f' ({how})' if how else ''}", cause=cause,
-                       try_=_remedies(view.name, cause),
-                       see=[f"enginectl logs {view.name} -n 50", "enginectl help E1203"])
+        return StartFailed(
+            f"engine {view.name!r} was stopped while it started", cause=cause, try_=[f"enginectl start {view.name}"]
+        )
+    return StartFailed(
+        f"engine {view.name!r} failed{where}{took}{f' ({how})' if how else ''}",
+        cause=cause,
+        try_=_remedies(view.name, cause),
+        see=[f"enginectl logs {view.name} -n 50", "enginectl help E1203"],
+    )
 
 
 def _remedies(name: str, cause: str) -> list[str]:

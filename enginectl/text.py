@@ -9,9 +9,21 @@ from enginectl.control import ExitInfo
 
 UNKNOWN = "-"
 """Printed where a figure cannot be known; never 0."""
-ASCII_TWINS = str.maketrans({
-    "✔": "ok", "✖": "x", "·": "-", "→": "->", "×": "x", "…": "...", "⚠": "!", "≈": "~", "›": ">", "─": "-", "│": "|",
-})
+ASCII_TWINS = str.maketrans(
+    {
+        "✔": "ok",
+        "✖": "x",
+        "·": "-",
+        "→": "->",
+        "×": "x",
+        "…": "...",
+        "⚠": "!",
+        "≈": "~",
+        "›": ">",
+        "─": "-",
+        "│": "|",
+    }
+)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -99,8 +111,14 @@ def clip(text: str, width: int) -> str:
     return text[: max(0, width - 1)] + "…" if width > 0 else ""
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,),
-          width: int | None = None, shrink: int | None = None) -> list[str]:
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Sequence[int] = (0,),
+    width: int | None = None,
+    shrink: int | None = None,
+) -> list[str]:
     """Lines of an aligned table, header first; columns named in `left` to the left, the others to the right.
     `width`: of the terminal; the column `shrink` gives way first, then the line is cut. None: never cut."""
     columns = [[header, *(row[i] for row in rows)] for i, header in enumerate(headers)]

@@ -22,14 +22,19 @@ def find_utility(utilities: Sequence[UtilityInfo], name: str) -> UtilityInfo:
         if info.name == name:
             return info
     near = nearest(name, [info.name for info in utilities])
-    raise NoSuchUtility(f"this engine has no utility {name!r}" + (f"; did you mean {near!r}?" if near else ""),
-                        try_=["enginectl call --list"])
+    raise NoSuchUtility(
+        f"this engine has no utility {name!r}" + (f"; did you mean {near!r}?" if near else ""),
+        try_=["enginectl call --list"],
+    )
 
 
 def signature(info: UtilityInfo) -> str:
     """`reset_prefix_cache [reset_running_requests: bool = false]`"""
-    parts = [f"<{arg.name}: {arg.type}>" if arg.required else f"[{arg.name}: {arg.type} = {_default(arg)}]"
-             for arg in info.args if arg.type != "Raw"]
+    parts = [
+        f"<{arg.name}: {arg.type}>" if arg.required else f"[{arg.name}: {arg.type} = {_default(arg)}]"
+        for arg in info.args
+        if arg.type != "Raw"
+    ]
     return " ".join([info.name, *parts])
 
 
@@ -100,8 +105,10 @@ def convert(info: UtilityInfo, arg: ArgInfo, word: str) -> Json:
     if arg.choices:
         if word not in arg.choices:
             near = nearest(word, arg.choices)
-            raise UsageError(f"{info.name}: {arg.name} is one of {', '.join(arg.choices)}, not {word!r}"
-                             + (f"; did you mean {near!r}?" if near else ""))
+            raise UsageError(
+                f"{info.name}: {arg.name} is one of {', '.join(arg.choices)}, not {word!r}"
+                + (f"; did you mean {near!r}?" if near else "")
+            )
         return word
     kind = next((option for option in options if option != "None"), "Raw")
     try:

@@ -7,8 +7,23 @@ from enginectl.control import EngineView, PhaseInfo, RequestView
 
 PS_HEADERS = ("NAME", "STATE", "PID", "UP", "RUN", "WAIT", "KV%", "TOK/S", "STEP p50", "MODEL")
 REQUEST_HEADERS = ("ID", "STATE", "AGE", "PROMPT", "OUT/MAX", "BLOCKS", "CACHED", "TTFT", "TPOT", "CLIENT", "NOTE")
-ALIVE = frozenset({"starting", "ready", "idle", "busy", "saturated", "paused", "sleeping", "cordoned", "draining",
-                   "stopping", "stalled", "backoff", "lost"})
+ALIVE = frozenset(
+    {
+        "starting",
+        "ready",
+        "idle",
+        "busy",
+        "saturated",
+        "paused",
+        "sleeping",
+        "cordoned",
+        "draining",
+        "stopping",
+        "stalled",
+        "backoff",
+        "lost",
+    }
+)
 SERVING = frozenset({"ready", "idle", "busy", "saturated"})
 
 
@@ -55,14 +70,22 @@ def ready_lines(view: EngineView) -> list[str]:
     if isinstance(asked, int) and asked > ready.max_model_len:
         length += f" (asked {asked:,}; cut to fit KV)"
     full = ready.kv_cache_max_concurrency or tokens / max(1, ready.max_model_len)
-    return text.pairs([
-        ("max_model_len", length),
-        ("kv cache", f"{ready.num_gpu_blocks:,} blocks × {ready.block_size} = {tokens:,} tokens, "
-                     f"{full:.1f} full-length requests"),
-        ("limits", f"{text.number(ready.max_num_seqs)} seqs, {text.number(ready.max_num_batched_tokens)} batched tokens"
-                   f"   dtype {ready.dtype}   tp={ready.tensor_parallel_size} pp={ready.pipeline_parallel_size} "
-                   f"dp={ready.data_parallel_size}"),
-    ])
+    return text.pairs(
+        [
+            ("max_model_len", length),
+            (
+                "kv cache",
+                f"{ready.num_gpu_blocks:,} blocks × {ready.block_size} = {tokens:,} tokens, "
+                f"{full:.1f} full-length requests",
+            ),
+            (
+                "limits",
+                f"{text.number(ready.max_num_seqs)} seqs, {text.number(ready.max_num_batched_tokens)} batched tokens"
+                f"   dtype {ready.dtype}   tp={ready.tensor_parallel_size} pp={ready.pipeline_parallel_size} "
+                f"dp={ready.data_parallel_size}",
+            ),
+        ]
+    )
 
 
 def phase_line(phase: PhaseInfo) -> str:
@@ -87,8 +110,8 @@ def status_lines(view: EngineView) -> list[str]:
         lines += _post_mortem(view)
     else:
         lines += _living(view)
-    return lines + ["", *(f"  next:  {command}" if i == 0 else f"         {command}"
-                          for i, command in enumerate(next_commands(view)))]
+    first, *others = next_commands(view)
+    return [*lines, "", f"  next:  {first}", *(f"         {command}" for command in others)]
 
 
 def _headline(view: EngineView) -> str:
@@ -114,8 +137,10 @@ def _living(view: EngineView) -> list[str]:
     if view.restarts:
         lines.append(f"  restarts         {view.restarts}   policy {view.restart_policy}")
     if view.last_exit is not None and (view.restarts or view.state == "backoff"):
-        lines += [f"  last end         {text.exit_text(view.last_exit)} {text.ago(view.last_exit.at)}  "
-                  f"{text.one_line(view.last_exit.cause, 200)}".rstrip()]
+        lines += [
+            f"  last end         {text.exit_text(view.last_exit)} {text.ago(view.last_exit.at)}  "
+            f"{text.one_line(view.last_exit.cause, 200)}".rstrip()
+        ]
     return lines
 
 
@@ -131,13 +156,22 @@ def _figures(view: EngineView) -> list[str]:
     step = stats.step
     derived = " (derived)" if step.derived else ""
     rows = [
-        ("requests", f"{stats.running:,} running, {stats.waiting:,} waiting   finished {stats.finished_total:,}, "
-                     f"aborted {stats.aborted_total:,}, failed {stats.failed_total:,}"),
+        (
+            "requests",
+            f"{stats.running:,} running, {stats.waiting:,} waiting   finished {stats.finished_total:,}, "
+            f"aborted {stats.aborted_total:,}, failed {stats.failed_total:,}",
+        ),
         ("kv used", kv),
-        ("throughput", f"decode {stats.decode_tok_s:,.0f} tok/s, prefill {stats.prefill_tok_s:,.0f} tok/s   "
-                       f"(last {stats.window_s:.0f}s)"),
-        ("step", f"p50 {text.milliseconds(step.p50_ms)}  p95 {text.milliseconds(step.p95_ms)}  "
-                 f"p99 {text.milliseconds(step.p99_ms)}{derived}   step {stats.step_counter:,}"),
+        (
+            "throughput",
+            f"decode {stats.decode_tok_s:,.0f} tok/s, prefill {stats.prefill_tok_s:,.0f} tok/s   "
+            f"(last {stats.window_s:.0f}s)",
+        ),
+        (
+            "step",
+            f"p50 {text.milliseconds(step.p50_ms)}  p95 {text.milliseconds(step.p95_ms)}  "
+            f"p99 {text.milliseconds(step.p99_ms)}{derived}   step {stats.step_counter:,}",
+        ),
     ]
     if stats.loop_age_s is not None:
         rows.append(("loop", f"last turn {text.seconds(stats.loop_age_s)} ago"))
@@ -152,8 +186,13 @@ def _post_mortem(view: EngineView) -> list[str]:
     end = view.last_exit
     if end is None:
         return [f"  {text.one_line(view.reason)}"] if view.reason else []
-    rows = [("ended", f"{text.exit_text(end) or view.reason or 'unknown'}   {text.ago(end.at)}"
-                      f"{'   (asked for)' if end.requested else ''}".rstrip())]
+    rows = [
+        (
+            "ended",
+            f"{text.exit_text(end) or view.reason or 'unknown'}   {text.ago(end.at)}"
+            f"{'   (asked for)' if end.requested else ''}".rstrip(),
+        )
+    ]
     if end.phase:
         rows.append(("phase", end.phase))
     if end.cause:
@@ -207,8 +246,15 @@ def request_row(request: RequestView) -> list[str]:
     cached = text.UNKNOWN if request.cached_ratio is None else f"{request.cached_ratio * 100:.0f}%"
     note = request.note if request.is_hog and request.note else request.waits_for
     return [
-        text.one_line(short_id(request), 100), request.state, f"{request.age_s:.1f}s", text.number(request.prompt_tokens),
-        f"{request.output_tokens:,}/{maximum}", blocks, cached, text.seconds(request.ttft_s),
-        text.milliseconds(request.tpot_ms), str(request.client),
+        text.one_line(short_id(request), 100),
+        request.state,
+        f"{request.age_s:.1f}s",
+        text.number(request.prompt_tokens),
+        f"{request.output_tokens:,}/{maximum}",
+        blocks,
+        cached,
+        text.seconds(request.ttft_s),
+        text.milliseconds(request.tpot_ms),
+        str(request.client),
         ("hog: " if request.is_hog else "") + text.one_line(note, 80),
     ]

@@ -19,16 +19,33 @@ FINE = ("aborted", "already-finished")
 
 
 def command(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False,
-                                                    help="The engine's id, the client's, or a unique prefix.")] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...", show_default=False, help="The engine's id, the client's, or a unique prefix."
+        ),
+    ] = None,
     all: Annotated[bool, typer.Option("--all", help="Everything in flight.")] = False,
     older: Annotated[
-        float | None, typer.Option("--older", parser=duration, metavar="DURATION", show_default=False,
-                                   help="What is in flight for longer than this.")
+        float | None,
+        typer.Option(
+            "--older",
+            parser=duration,
+            metavar="DURATION",
+            show_default=False,
+            help="What is in flight for longer than this.",
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", parser=duration, metavar="DURATION", envvar="ENGINECTL_TIMEOUT",
-                            show_default="10s", help="How long I wait until they are gone.")
+        float,
+        typer.Option(
+            "--timeout",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_TIMEOUT",
+            show_default="10s",
+            help="How long I wait until they are gone.",
+        ),
     ] = 10.0,
     yes: YesOption = False,
     engine: EngineOption = None,
@@ -50,8 +67,11 @@ def _ask(engine: Engine, older_s: float | None, yes: bool) -> None:
     if hit:
         which = f" older than {text.seconds(older_s)}" if older_s is not None else ""
         option = "--all" if older_s is None else f"--older {older_s:g}s"
-        out.confirm(f"abort ends {text.count(len(hit), 'request')}{which} of {engine.name}", yes=yes,
-                    retry=f"enginectl abort -e {engine.name} {option} --yes")
+        out.confirm(
+            f"abort ends {text.count(len(hit), 'request')}{which} of {engine.name}",
+            yes=yes,
+            retry=f"enginectl abort -e {engine.name} {option} --yes",
+        )
 
 
 def _report(items: list[AbortOutcome], name: str) -> int:

@@ -26,15 +26,32 @@ MAX_JSON_BYTES = 16 * 1024**2
 
 def command(
     utility: Annotated[str | None, typer.Argument(metavar="UTILITY", show_default=False, help="See --list.")] = None,
-    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", show_default=False,
-                                                     help="Its arguments, in order.")] = None,
-    arg: Annotated[list[str] | None, typer.Option("--arg", metavar="K=V", show_default=False,
-                                                  help="An argument by name. May be given again.")] = None,
-    args_json: Annotated[str | None, typer.Option("--args-json", metavar="J|@FILE|-", show_default=False,
-                                                  help="All arguments as a JSON list or map; @FILE or - (stdin).")] = None,
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]...", show_default=False, help="Its arguments, in order.")
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option("--arg", metavar="K=V", show_default=False, help="An argument by name. May be given again."),
+    ] = None,
+    args_json: Annotated[
+        str | None,
+        typer.Option(
+            "--args-json",
+            metavar="J|@FILE|-",
+            show_default=False,
+            help="All arguments as a JSON list or map; @FILE or - (stdin).",
+        ),
+    ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", parser=duration, metavar="DURATION", envvar="ENGINECTL_TIMEOUT",
-                            show_default="30s", help="How long I wait for the answer.")
+        float,
+        typer.Option(
+            "--timeout",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_TIMEOUT",
+            show_default="30s",
+            help="How long I wait for the answer.",
+        ),
     ] = 30.0,
     list_: Annotated[bool, typer.Option("--list", help="List the utilities of this engine.")] = False,
     describe: Annotated[bool, typer.Option("--describe", help="Describe UTILITY instead of calling it.")] = False,
@@ -71,8 +88,11 @@ def _list(name: str, table: list[UtilityInfo] | None) -> None:
     items = sorted(table, key=lambda info: info.name)
     out.document("UtilityList", {"items": [_plain_info(info) for info in items]})
     rows = [[info.name, info.effect, info.lane, info.summary] for info in items]
-    out.text(*text.table(("UTILITY", "EFFECT", "LANE", "WHAT IT DOES"), rows, left=(0, 1, 2, 3), width=out.table_width,
-                         shrink=3))
+    out.text(
+        *text.table(
+            ("UTILITY", "EFFECT", "LANE", "WHAT IT DOES"), rows, left=(0, 1, 2, 3), width=out.table_width, shrink=3
+        )
+    )
 
 
 def _plain_info(info: UtilityInfo) -> dict[str, object]:
@@ -82,12 +102,17 @@ def _plain_info(info: UtilityInfo) -> dict[str, object]:
 def _describe(info: UtilityInfo) -> None:
     out.document("Utility", info)
     rows = [(arg.name, f"{arg.type}{'' if arg.required else ', may be left out'}") for arg in info.args]
-    out.text(signature(info), f"  {info.summary}", f"  effect {info.effect}, lane {info.lane}, in phases "
-             f"{', '.join(info.phases)}", *text.pairs(rows))
+    out.text(
+        signature(info),
+        f"  {info.summary}",
+        f"  effect {info.effect}, lane {info.lane}, in phases {', '.join(info.phases)}",
+        *text.pairs(rows),
+    )
 
 
-def _packed(table: list[UtilityInfo] | None, utility: str, words: list[str], named: list[str],
-            args_json: str | None) -> list[Raw]:
+def _packed(
+    table: list[UtilityInfo] | None, utility: str, words: list[str], named: list[str], args_json: str | None
+) -> list[Raw]:
     given = None if args_json is None else _read_json(args_json)
     if table is not None:
         return bind(find_utility(table, utility), words, named, given)
@@ -114,8 +139,13 @@ def _read_json(source: str) -> object:
         raise UsageError("--args-json: not JSON", cause=str(error)) from None
 
 
-DISTURBING = {"reset_prefix_cache": "preempts", "pause_scheduler": "holds up or aborts", "sleep": "aborts",
-              "shutdown": "ends", "abort_requests": "aborts"}
+DISTURBING = {
+    "reset_prefix_cache": "preempts",
+    "pause_scheduler": "holds up or aborts",
+    "sleep": "aborts",
+    "shutdown": "ends",
+    "abort_requests": "aborts",
+}
 """What these do to requests in flight; asked about when there are any."""
 
 
@@ -139,8 +169,10 @@ def _call(engine: Engine, utility: str, packed: list[Raw], timeout_s: float) -> 
     request = CallArgs(utility=utility, args=packed, timeout_s=timeout_s)
     result = engine.control.request("call", request, CallResult, timeout_s=timeout_s + REPLY_SLACK_S)
     value = msgspec.msgpack.decode(result.value, strict=False)
-    out.document("CallResult", {"name": engine.name, "utility": utility, "value": value, "took_ms": result.took_ms,
-                                "step": result.step})
+    out.document(
+        "CallResult",
+        {"name": engine.name, "utility": utility, "value": value, "took_ms": result.took_ms, "step": result.step},
+    )
     if not out.json:
         shown = msgspec.json.encode(value, enc_hook=str)
         out.text(msgspec.json.format(shown, indent=2 if len(shown) > 100 else 0).decode())

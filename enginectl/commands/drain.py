@@ -22,12 +22,23 @@ GONE_WAIT_S = 15.0
 def command(
     name: NameArgument = None,
     grace: Annotated[
-        float, typer.Option("--grace", parser=duration, metavar="DURATION", envvar="ENGINECTL_GRACE", show_default="5m",
-                            help="How long requests get to finish.")
+        float,
+        typer.Option(
+            "--grace",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_GRACE",
+            show_default="5m",
+            help="How long requests get to finish.",
+        ),
     ] = 300.0,
     on_timeout: Annotated[
-        str, typer.Option("--on-timeout", metavar="abort|fail",
-                          help="What happens to requests that miss it: abort them, or fail and go on draining.")
+        str,
+        typer.Option(
+            "--on-timeout",
+            metavar="abort|fail",
+            help="What happens to requests that miss it: abort them, or fail and go on draining.",
+        ),
     ] = "abort",
     engine: EngineOption = None,
     output: OutputOption = Format.text,
@@ -43,8 +54,12 @@ def command(
         try:
             last = _follow(stream)
         except KeyboardInterrupt:
-            raise CtlError(f"no longer watching; {entry.name!r} goes on draining", id="E1901", exit=Exit.INTERRUPTED,
-                           try_=[f"enginectl uncordon {entry.name}", f"enginectl wait {entry.name} --for stopped"]) from None
+            raise CtlError(
+                f"no longer watching; {entry.name!r} goes on draining",
+                id="E1901",
+                exit=Exit.INTERRUPTED,
+                try_=[f"enginectl uncordon {entry.name}", f"enginectl wait {entry.name} --for stopped"],
+            ) from None
     _finish(entry, stream.end, last)
 
 
@@ -70,8 +85,10 @@ def _follow(stream: ControlStream[DrainProgress, DrainEnd]) -> DrainProgress | N
 def _first_line(progress: DrainProgress) -> str:
     eta = f", eta {text.seconds(progress.eta_s)}" if progress.eta_s is not None else ""
     worst = f" (worst {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
-    return (f"  {progress.running} running, {progress.waiting} waiting, about {progress.tokens_left:,} tokens left, "
-            f"{progress.tok_s:,.0f} tok/s{eta}{worst}")
+    return (
+        f"  {progress.running} running, {progress.waiting} waiting, about {progress.tokens_left:,} tokens left, "
+        f"{progress.tok_s:,.0f} tok/s{eta}{worst}"
+    )
 
 
 def _line(progress: DrainProgress) -> str:
@@ -86,11 +103,15 @@ def _line(progress: DrainProgress) -> str:
 def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None) -> None:
     """The last line and the document; raises when it did not drain."""
     if end is not None and not end.drained:
-        raise Deadline(f"{entry.name!r} is not empty: {end.detail or 'the drain was cancelled'}",
-                       try_=[f"enginectl requests {entry.name}", f"enginectl uncordon {entry.name}"])
+        raise Deadline(
+            f"{entry.name!r} is not empty: {end.detail or 'the drain was cancelled'}",
+            try_=[f"enginectl requests {entry.name}", f"enginectl uncordon {entry.name}"],
+        )
     if not entry.wait_gone(GONE_WAIT_S):
-        raise Deadline(f"{entry.name!r} drained, but its supervisor did not end within {GONE_WAIT_S:.0f} s",
-                       try_=[f"enginectl status {entry.name}"])
+        raise Deadline(
+            f"{entry.name!r} drained, but its supervisor did not end within {GONE_WAIT_S:.0f} s",
+            try_=[f"enginectl status {entry.name}"],
+        )
     view = EngineEntry.read(entry.name).view()
     if end is None and not (view.last_exit and view.last_exit.requested):
         cause = view.last_exit.cause if view.last_exit else view.reason
@@ -100,5 +121,7 @@ def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None
     fields = plain(end) if end else {"drained": True, "took_s": took}
     out.document("Drained", {"name": entry.name, "state": view.state} | fields)
     how = text.exit_text(view.last_exit)
-    out.text(f"{entry.name}  drained in {text.clock(took)}{f', {how}' if how else ''}"
-             f"{f', {aborted} aborted at the deadline' if aborted else ''}")
+    out.text(
+        f"{entry.name}  drained in {text.clock(took)}{f', {how}' if how else ''}"
+        f"{f', {aborted} aborted at the deadline' if aborted else ''}"
+    )

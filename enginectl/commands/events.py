@@ -1,4 +1,6 @@
-"""`enginectl events`: what happened to an engine, oldest first. Reads only; of a dead engine from its supervisor's log."""
+"""`enginectl events`: what happened to an engine, oldest first; of a dead engine from its supervisor's log.
+
+Reads only."""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ POLL_S = 0.5
 
 def command(
     name: NameArgument = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as they happen, until the engine ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on as they happen, until the engine ends.")
+    ] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="At most so many of the youngest.")] = 50,
     engine: EngineOption = None,
     output: OutputOption = Format.text,
@@ -62,7 +66,13 @@ def _clock(ts: float) -> str:
 
 def _of_the_dead(entry: EngineEntry, limit: int) -> None:
     lines = last_lines(entry.paths.supervisor_log, limit) if entry.paths.supervisor_log.exists() else []
-    out.document("EventList", {"items": [{"ts": None, "seq": i + 1, "type": "log", "text": line, "data": {}}
-                                         for i, line in enumerate(lines)]})
+    out.document(
+        "EventList",
+        {
+            "items": [
+                {"ts": None, "seq": i + 1, "type": "log", "text": line, "data": {}} for i, line in enumerate(lines)
+            ]
+        },
+    )
     out.say(f"{entry.name} is not running; from its supervisor's log:")
     out.text(*lines)

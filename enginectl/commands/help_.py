@@ -27,8 +27,16 @@ def command(
         return out.text(*help_lines())
     if topic.upper() in ERRORS:
         entry = ERRORS[topic.upper()]
-        out.document("ErrorHelp", {"id": topic.upper(), "exit": int(entry.exit), "title": entry.title,
-                                   "meaning": entry.meaning, "do": entry.do})
+        out.document(
+            "ErrorHelp",
+            {
+                "id": topic.upper(),
+                "exit": int(entry.exit),
+                "title": entry.title,
+                "meaning": entry.meaning,
+                "do": entry.do,
+            },
+        )
         return out.text(*explain(topic.upper()))
     if topic in VERBS:
         found = build(VERBS[topic])
@@ -37,5 +45,7 @@ def command(
         out.document("Help", {"verb": topic, "text": page})
         return out.text(page)
     near = nearest(topic.upper() if topic[:1].upper() == "E" and topic[1:].isdigit() else topic, [*VERBS, *ERRORS])
-    raise UsageError(f"no help on {topic!r}" + (f"; did you mean {near!r}?" if near else ""),
-                     try_=["enginectl --help", f"error ids: {', '.join(ERRORS)}"])
+    raise UsageError(
+        f"no help on {topic!r}" + (f"; did you mean {near!r}?" if near else ""),
+        try_=["enginectl --help", f"error ids: {', '.join(ERRORS)}"],
+    )

@@ -43,7 +43,8 @@ def _kill(entry: EngineEntry) -> ExitInfo | None:
     except (Unreachable, CtlError) as error:
         if error.id not in ("E1411", "E1403", "E1101"):
             raise
-        return _kill_by_identity(entry)
+        _kill_by_identity(entry)
+        return None
 
 
 def _kill_by_identity(entry: EngineEntry) -> None:

@@ -19,9 +19,13 @@ EXAMPLES = ("enginectl logs qwen -f", "enginectl logs qwen --previous -n 50")
 
 def command(
     name: NameArgument = None,
-    follow_: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come, until the engine ends.")] = False,
+    follow_: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on as lines come, until the engine ends.")
+    ] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last lines.")] = 100,
-    previous: Annotated[bool, typer.Option("--previous", help="Of the start that ended, not of the one that runs.")] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", help="Of the start that ended, not of the one that runs.")
+    ] = False,
     supervisor: Annotated[bool, typer.Option("--supervisor", help="The supervisor's own log.")] = False,
     engine: EngineOption = None,
     output: OutputOption = Format.text,

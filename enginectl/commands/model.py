@@ -25,8 +25,13 @@ from enginectl.models import (
 from enginectl.options import Format, OutputOption
 from enginectl.output import out
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True,
-                  help="List, fetch and convert models.", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="List, fetch and convert models.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _python(given: str | None) -> str:
@@ -41,9 +46,15 @@ def ls(output: OutputOption = Format.text) -> None:
     """List the models in the cache. Any directory or .gguf file works too, as `start NAME --model PATH`."""
     found = cached_models()
     sizes = {path: sum(file.stat().st_size for file in path.iterdir() if file.is_file()) for path in found}
-    out.document("ModelList", {"items": [
-        {"name": path.name, "path": str(path), "bytes": sizes[path], "default": path.name == DEFAULT_MODEL} for path in found
-    ]})
+    out.document(
+        "ModelList",
+        {
+            "items": [
+                {"name": path.name, "path": str(path), "bytes": sizes[path], "default": path.name == DEFAULT_MODEL}
+                for path in found
+            ]
+        },
+    )
     rows = [[path.name, text.size(sizes[path]), str(path)] for path in found]
     if all(path.name != DEFAULT_MODEL for path in found):
         rows.append([DEFAULT_MODEL, "93 MiB to fetch", "the default; fetched at the first `enginectl start`"])
@@ -52,14 +63,18 @@ def ls(output: OutputOption = Format.text) -> None:
 
 @app.command("fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="What to fetch; alone the embedded default.")] = DEFAULT_MODEL,
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="What to fetch; alone the embedded default.")
+    ] = DEFAULT_MODEL,
     python: PythonOption = None,
     output: OutputOption = Format.text,
 ) -> None:
     """Fetch a model into the cache. Already there is success."""
     if name.lower() not in (DEFAULT_MODEL, "default"):
-        raise ModelUnusable(f"only {DEFAULT_MODEL!r} can be fetched by name here, not {name!r}",
-                            try_=["download the model's directory, then `enginectl start NAME --model DIR`"])
+        raise ModelUnusable(
+            f"only {DEFAULT_MODEL!r} can be fetched by name here, not {name!r}",
+            try_=["download the model's directory, then `enginectl start NAME --model DIR`"],
+        )
     before = (models_root() / DEFAULT_MODEL / "config.json").is_file()
     path = default_model(_python(python), out)
     out.document("Model", {"name": DEFAULT_MODEL, "path": str(path), "changed": not before})
@@ -68,7 +83,9 @@ def fetch(
 
 @app.command("convert")
 def convert(
-    file: Annotated[Path, typer.Argument(metavar="FILE.gguf", help="A GGUF file of the Llama, Mistral or Qwen family.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.gguf", help="A GGUF file of the Llama, Mistral or Qwen family.")
+    ],
     directory: Annotated[
         Path | None, typer.Argument(metavar="[DIR]", help="The directory to make; alone: one in the cache.")
     ] = None,

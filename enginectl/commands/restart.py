@@ -20,12 +20,26 @@ EXAMPLES = ("enginectl restart qwen", "enginectl restart qwen --grace 1m --yes")
 def command(
     name: NameArgument = None,
     grace: Annotated[
-        float, typer.Option("--grace", parser=duration, metavar="DURATION", envvar="ENGINECTL_GRACE", show_default="10s",
-                            help="How long requests in flight get before they are aborted.")
+        float,
+        typer.Option(
+            "--grace",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_GRACE",
+            show_default="10s",
+            help="How long requests in flight get before they are aborted.",
+        ),
     ] = 10.0,
     timeout: Annotated[
-        float, typer.Option("--timeout", parser=duration, metavar="DURATION", envvar="ENGINECTL_TIMEOUT",
-                            show_default="10m", help="How long I wait for ready.")
+        float,
+        typer.Option(
+            "--timeout",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_TIMEOUT",
+            show_default="10m",
+            help="How long I wait for ready.",
+        ),
     ] = 600.0,
     yes: YesOption = False,
     engine: EngineOption = None,
@@ -42,8 +56,9 @@ def command(
     view = look(entry)
     if view.stats and view.stats.running + view.stats.waiting:
         flying = text.count(view.stats.running + view.stats.waiting, "request")
-        out.confirm(f"restart ends {flying} in flight of {entry.name}", yes=yes,
-                    retry=f"enginectl restart {entry.name} --yes")
+        out.confirm(
+            f"restart ends {flying} in flight of {entry.name}", yes=yes, retry=f"enginectl restart {entry.name} --yes"
+        )
     return _show(_restart(entry, grace, timeout))
 
 
@@ -62,8 +77,12 @@ def _restart(entry: EngineEntry, grace_s: float, timeout_s: float) -> EngineView
                 show.show(view)
             last = stream.end or last
     except KeyboardInterrupt:
-        raise CtlError(f"no longer watching; {entry.name!r} goes on restarting", id="E1901", exit=Exit.INTERRUPTED,
-                       try_=[f"enginectl wait {entry.name} --for ready"]) from None
+        raise CtlError(
+            f"no longer watching; {entry.name!r} goes on restarting",
+            id="E1901",
+            exit=Exit.INTERRUPTED,
+            try_=[f"enginectl wait {entry.name} --for ready"],
+        ) from None
     except (EngineDied, Unreachable):
         raise start_failed(EngineEntry.read(entry.name).view()) from None
     finally:

@@ -29,4 +29,6 @@ def command(
     output: OutputOption = Format.text,
 ) -> None:
     """Start an engine in the foreground: logs to stderr, ends with it. What a systemd unit or a container uses."""
-    start_in_foreground(ask(one_name(name, engine), model=model, sets=set or (), gpus=gpus, restart=restart, python=python))
+    start_in_foreground(
+        ask(one_name(name, engine), model=model, sets=set or (), gpus=gpus, restart=restart, python=python)
+    )

@@ -18,8 +18,15 @@ EXAMPLES = ("enginectl stacks qwen", "enginectl stacks > stacks.txt")
 def command(
     name: NameArgument = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", parser=duration, metavar="DURATION", envvar="ENGINECTL_TIMEOUT",
-                            show_default="5s", help="How long I wait for them.")
+        float,
+        typer.Option(
+            "--timeout",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_TIMEOUT",
+            show_default="5s",
+            help="How long I wait for them.",
+        ),
     ] = 5.0,
     engine: EngineOption = None,
     output: OutputOption = Format.text,

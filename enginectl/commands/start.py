@@ -18,30 +18,51 @@ from enginectl.output import out, plain
 from enginectl.rundir import EngineEntry
 from enginectl.views import ready_lines
 
-EXAMPLES = ("enginectl start", "enginectl start qwen --model ~/models/qwen --set max_model_len=8192 --restart on-failure")
+EXAMPLES = (
+    "enginectl start",
+    "enginectl start qwen --model ~/models/qwen --set max_model_len=8192 --restart on-failure",
+)
 
 StartName = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", show_default=False,
-                               help="Engine; `default` runs the embedded model. A known name starts as the last time.")
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        show_default=False,
+        help="Engine; `default` runs the embedded model. A known name starts as the last time.",
+    ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="M", show_default=False,
-                             help="A directory, a .gguf file, or a name of `model ls`. [env: ENGINECTL_MODEL]")
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="M",
+        show_default=False,
+        help="A directory, a .gguf file, or a name of `model ls`. [env: ENGINECTL_MODEL]",
+    ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="K=V", show_default=False,
-                                   help="An engine setting, as max_model_len=4096. May be given again. [env: ENGINECTL_K]")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        show_default=False,
+        help="An engine setting, as max_model_len=4096. May be given again. [env: ENGINECTL_K]",
+    ),
 ]
 GpusOption = Annotated[
     str | None, typer.Option("--gpus", metavar="0,1", show_default=False, help="GPUs to use. [env: ENGINECTL_GPUS]")
 ]
 RestartOption = Annotated[
-    str | None, typer.Option("--restart", metavar="POLICY", show_default=False,
-                             help="no, on-failure[:N] or always. [env: ENGINECTL_RESTART]")
+    str | None,
+    typer.Option(
+        "--restart", metavar="POLICY", show_default=False, help="no, on-failure[:N] or always. [env: ENGINECTL_RESTART]"
+    ),
 ]
 PythonOption = Annotated[
-    str | None, typer.Option("--python", metavar="PATH", show_default=False,
-                             help="Interpreter for the engine. [env: ENGINECTL_PYTHON]")
+    str | None,
+    typer.Option(
+        "--python", metavar="PATH", show_default=False, help="Interpreter for the engine. [env: ENGINECTL_PYTHON]"
+    ),
 ]
 
 
@@ -54,17 +75,32 @@ def command(
     python: PythonOption = None,
     detach: Annotated[bool, typer.Option("-d", "--detach", help="Return at once, do not wait for ready.")] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", parser=duration, metavar="DURATION", show_default="10m",
-                                   help="How long I wait for ready. [env: ENGINECTL_TIMEOUT]")
+        float | None,
+        typer.Option(
+            "--timeout",
+            parser=duration,
+            metavar="DURATION",
+            show_default="10m",
+            help="How long I wait for ready. [env: ENGINECTL_TIMEOUT]",
+        ),
     ] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay, logs to stderr; works as PID 1.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show settings and memory arithmetic, start nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show settings and memory arithmetic, start nothing.")
+    ] = False,
     engine: EngineOption = None,
     output: OutputOption = Format.text,
 ) -> None:
     """Start an engine in the background and wait until it is ready. Ctrl-C stops watching, not the engine."""
-    asked = ask(one_name(name, engine), model=model, sets=set or (), gpus=gpus, restart=restart, python=python,
-                timeout_s=timeout)
+    asked = ask(
+        one_name(name, engine),
+        model=model,
+        sets=set or (),
+        gpus=gpus,
+        restart=restart,
+        python=python,
+        timeout_s=timeout,
+    )
     if dry_run:
         from enginectl.dry_run import show_plan
 
@@ -86,8 +122,12 @@ def start_and_watch(asked: Asked, *, detach: bool) -> None:
     try:
         view = StartWatch(asked.name, out, asked.timeout_s).until_ready()
     except KeyboardInterrupt:
-        raise CtlError(f"detached; {asked.name!r} goes on starting", id="E1901", exit=Exit.INTERRUPTED,
-                       try_=[f"enginectl wait {asked.name} --for ready", f"enginectl stop {asked.name}"]) from None
+        raise CtlError(
+            f"detached; {asked.name!r} goes on starting",
+            id="E1901",
+            exit=Exit.INTERRUPTED,
+            try_=[f"enginectl wait {asked.name} --for ready", f"enginectl stop {asked.name}"],
+        ) from None
     return _report(view, launched)
 
 
@@ -101,7 +141,9 @@ def _report(view: EngineView, launched: bool) -> None:
         last = f" (last {text.seconds(view.last_ready_after_s)})" if view.last_ready_after_s is not None else ""
         out.text(f"{view.name}  ready in {text.seconds(view.ready_after_s)}{last}", *ready_lines(view))
     else:
-        out.text(f"{view.name}  {view.state} already, up {text.seconds(view.uptime_s)}, same settings", *ready_lines(view))
+        out.text(
+            f"{view.name}  {view.state} already, up {text.seconds(view.uptime_s)}, same settings", *ready_lines(view)
+        )
 
 
 def start_in_foreground(asked: Asked) -> None:
@@ -117,8 +159,12 @@ def start_in_foreground(asked: Asked) -> None:
     with launch_turn(settings.name):
         if EngineEntry.read(settings.name).liveness == "running":
             check_same(settings, load_settings(settings.name), asked.given)
-            raise CtlError(f"engine {settings.name!r} is running already, in the background", id="E1201",
-                           exit=Exit.CONFLICT, try_=[f"enginectl stop {settings.name}"])
+            raise CtlError(
+                f"engine {settings.name!r} is running already, in the background",
+                id="E1201",
+                exit=Exit.CONFLICT,
+                try_=[f"enginectl stop {settings.name}"],
+            )
         save_settings(settings)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "enginectl.supervisor", "--name", settings.name, "--foreground"])

@@ -20,11 +20,17 @@ EXAMPLES = ("enginectl status", "enginectl status qwen -p stats.step.p50_ms")
 def command(
     name: NameArgument = None,
     property: Annotated[
-        list[str] | None, typer.Option("-p", "--property", metavar="KEY", help="Print only this, as in the JSON: "
-                                       "state, process.pid, stats.kv_used_ratio. May be given again.")
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--property",
+            metavar="KEY",
+            help="Print only this, as in the JSON: state, process.pid, stats.kv_used_ratio. May be given again.",
+        ),
     ] = None,
     exit_status: Annotated[
-        bool, typer.Option("--exit-status", help="Judge: 0 serving, 3 not running, 5 not serving now, 9 died, 11 stalled.")
+        bool,
+        typer.Option("--exit-status", help="Judge: 0 serving, 3 not running, 5 not serving now, 9 died, 11 stalled."),
     ] = False,
     engine: EngineOption = None,
     output: OutputOption = Format.text,
@@ -74,8 +80,11 @@ def _verdict(view: EngineView) -> list[str]:
     if view.state not in ("busy", "saturated", "stalled", "draining") or view.stats is None:
         return []
     hogs = [request for request in _requests(view) if request.is_hog]
-    return [f"  hog: {one_line(short_id(hog), 80)}  {one_line(hog.note)}   (enginectl abort -e {view.name} "
-            f"{one_line(short_id(hog), 80)})" for hog in hogs[:3]]
+    return [
+        f"  hog: {one_line(short_id(hog), 80)}  {one_line(hog.note)}   (enginectl abort -e {view.name} "
+        f"{one_line(short_id(hog), 80)})"
+        for hog in hogs[:3]
+    ]
 
 
 def _requests(view: EngineView) -> list[RequestView]:

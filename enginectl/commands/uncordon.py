@@ -15,5 +15,8 @@ def command(name: NameArgument = None, engine: EngineOption = None, output: Outp
         before = connected.status()
         after = connected.uncordon()
     cancelled = " (drain cancelled)" if before.state == "draining" else ""
-    report(after, changed=before.cordoned or before.state in ("cordoned", "draining"),
-           text=f"{after.name}  takes new requests{cancelled}")
+    report(
+        after,
+        changed=before.cordoned or before.state in ("cordoned", "draining"),
+        text=f"{after.name}  takes new requests{cancelled}",
+    )

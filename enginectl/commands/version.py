@@ -16,10 +16,15 @@ def command(output: OutputOption = Format.text) -> None:
     from enginectl.control import CONTROL_VERSION
     from enginectl.rundir import list_engines
 
-    engines = {entry.name: entry.record.supervisor_version for entry in list_engines()
-               if entry.liveness == "running" and entry.record is not None}
-    out.document("Version", {"version": __version__, "control": CONTROL_VERSION, "python": platform.python_version(),
-                             "engines": engines})
+    engines = {
+        entry.name: entry.record.supervisor_version
+        for entry in list_engines()
+        if entry.liveness == "running" and entry.record is not None
+    }
+    out.document(
+        "Version",
+        {"version": __version__, "control": CONTROL_VERSION, "python": platform.python_version(), "engines": engines},
+    )
     out.text(f"enginectl {__version__}   control protocol {CONTROL_VERSION}   python {platform.python_version()}")
     for name, version in engines.items():
         note = "" if version == __version__ else "   (another version; `enginectl restart` replaces it)"

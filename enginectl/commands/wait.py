@@ -25,13 +25,24 @@ POLL_S = 0.25
 def command(
     name: NameArgument = None,
     for_: Annotated[
-        list[str] | None, typer.Option("--for", metavar="COND", show_default="ready",
-                                       help="ready, idle, stopped, or a figure: 'kv<0.8', 'running<4', 'waiting==0'. "
-                                       "Several: all at once.")
+        list[str] | None,
+        typer.Option(
+            "--for",
+            metavar="COND",
+            show_default="ready",
+            help="ready, idle, stopped, or a figure: 'kv<0.8', 'running<4', 'waiting==0'. Several: all at once.",
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", parser=duration, metavar="DURATION", envvar="ENGINECTL_TIMEOUT",
-                            show_default="10m", help="How long I wait.")
+        float,
+        typer.Option(
+            "--timeout",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_TIMEOUT",
+            show_default="10m",
+            help="How long I wait.",
+        ),
     ] = 600.0,
     engine: EngineOption = None,
     output: OutputOption = Format.text,
@@ -42,9 +53,13 @@ def command(
     began = time.monotonic()
     view = _wait(entry.name, conditions, began + timeout, timeout)
     waited = time.monotonic() - began
-    out.document("Waited", {"name": entry.name, "state": view.state, "for": [c.text for c in conditions],
-                            "waited_s": round(waited, 3)})
-    out.text(f"{entry.name}  {view.state}   waited {text.seconds(waited)} for {' and '.join(c.text for c in conditions)}")
+    out.document(
+        "Waited",
+        {"name": entry.name, "state": view.state, "for": [c.text for c in conditions], "waited_s": round(waited, 3)},
+    )
+    out.text(
+        f"{entry.name}  {view.state}   waited {text.seconds(waited)} for {' and '.join(c.text for c in conditions)}"
+    )
 
 
 def _wait(name: str, conditions: list[Condition], end: float, timeout_s: float) -> EngineView:
@@ -60,8 +75,10 @@ def _wait(name: str, conditions: list[Condition], end: float, timeout_s: float) 
         if time.monotonic() > end:
             break
     state = f"{name!r} is {last.state}" if last else f"{name!r} says nothing"
-    raise Deadline(f"{' and '.join(c.text for c in conditions)} not reached within --timeout {text.seconds(timeout_s)}; "
-                   f"{state}", try_=[f"enginectl status {name}"])
+    raise Deadline(
+        f"{' and '.join(c.text for c in conditions)} not reached within --timeout {text.seconds(timeout_s)}; {state}",
+        try_=[f"enginectl status {name}"],
+    )
 
 
 def _views(name: str, end: float) -> Iterator[EngineView]:
@@ -83,9 +100,10 @@ def _views(name: str, end: float) -> Iterator[EngineView]:
 def _live_views(name: str) -> Iterator[EngineView]:
     from enginectl.client import open_control
 
-    with open_control(name) as client, contextlib.closing(
-        client.stream("watch", WatchArgs(interval_s=POLL_S), EngineView, EngineView)
-    ) as stream:
+    with (
+        open_control(name) as client,
+        contextlib.closing(client.stream("watch", WatchArgs(interval_s=POLL_S), EngineView, EngineView)) as stream,
+    ):
         for view in stream:
             if view.state in ("exited", "failed"):  # the last word of a supervisor that is about to go
                 break
@@ -99,6 +117,8 @@ def _impossible(view: EngineView, condition: Condition) -> CtlError:
     how = text.exit_text(view.last_exit)
     phase = f" in phase {view.last_exit.phase!r}" if view.last_exit and view.last_exit.phase else ""
     ended = view.state if view.last_exit and view.last_exit.requested else f"died{phase}"
-    return Impossible(f"{view.name!r} cannot become {condition.text}: {ended}{f' ({how})' if how else ''}",
-                      cause=failed.cause if view.state == "failed" else "",
-                      try_=[f"enginectl status {view.name}", f"enginectl start {view.name}"])
+    return Impossible(
+        f"{view.name!r} cannot become {condition.text}: {ended}{f' ({how})' if how else ''}",
+        cause=failed.cause if view.state == "failed" else "",
+        try_=[f"enginectl status {view.name}", f"enginectl start {view.name}"],
+    )
