@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 
-from engine.client.book import Answer, Book, Entry, Sink
+from engine.client.book import Answer, Book, Entry, Sink, decode_result
 from engine.client.launcher import Launch
 from engine.client.link import Link
 from engine.client.start import StartedEngine, Transport, start_engine
@@ -27,6 +29,7 @@ from engine.messages import (
     EngineCoreRequest,
     SamplingParams,
     UtilityCall,
+    UtilityOutput,
 )
 
 CALL_TIMEOUT_S = 60.0
@@ -171,10 +174,14 @@ class MPClient:
         return self._link is None or self._link.is_closed
 
     def _drain(self, timeout_s: float) -> None:
-        """Blocks until the engine has ended or timeout_s is over. Raises EngineDeadError if it died of something else.
+        """Blocks until the engine has ended or timeout_s is over.
 
-        Its answer is of no interest: its end is one."""
+        Raises EngineDeadError if it died of something else, UtilityError if it refused to drain."""
+        end = time.monotonic() + timeout_s + DRAIN_MARGIN_S
         process = self.link.process
-        self._call("shutdown", (timeout_s,), Future())
-        if process.wait(timeout_s + DRAIN_MARGIN_S) and process.exit_status() != 0:
+        answer: Future[UtilityOutput] = Future()
+        self._call("shutdown", (timeout_s,), answer)
+        with suppress(TimeoutError):  # a step that takes longer than the whole drain
+            decode_result("shutdown", answer.result(timeout_s), object)
+        if process.wait(end - time.monotonic()) and process.exit_status() != 0:
             raise EngineDeadError(process.describe_end())

@@ -107,7 +107,7 @@ class Link:
             self._thread.join(JOIN_S)
 
     def _wake(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # closed meanwhile
             os.eventfd_write(self._wake_fd, 1)
 
     # ------------------------------------------------------------ the receiver thread

@@ -88,6 +88,7 @@ def start_engine(
         attempt = _Attempt(process, sockets, start_timeout_s, given_up)
         ready = attempt.run(engine_index.to_bytes(2, "little"))
         sockets.handshake.close()
+        (directory / "handshake.sock").unlink(missing_ok=True)  # libzmq leaves it
     except BaseException:
         if process is not None:
             process.stop(GIVE_UP_TERM_S)

@@ -1,0 +1,136 @@
+"""InprocClient: the core in this process; the same words as the other clients."""
+
+from __future__ import annotations
+
+import gc
+
+import psutil
+import pytest
+
+from engine.client import (
+    EngineDeadError,
+    EngineError,
+    FinishReason,
+    InprocClient,
+    RequestRefused,
+    SamplingParams,
+    UtilityError,
+    new_request,
+)
+from engine.messages import EngineCoreRequest, RequestTable
+from tests.engine.client.conftest import Configure
+
+
+def request(name: str | None = None, max_tokens: int = 4) -> EngineCoreRequest:
+    params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+    return new_request([1, 2, 3], params, request_id=name)
+
+
+def count(outputs: object) -> int:
+    return sum(len(output.new_token_ids) for output in outputs)  # type: ignore[attr-defined]
+
+
+def test_streams_share_steps(configure: Configure) -> None:
+    with InprocClient(configure()) as client:
+        assert client.ready.num_gpu_blocks == 1024
+        client.add(request("a", 3))
+        assert count(client.stream(request("b", 5))) == 5
+        assert client.num_live == 0  # a went along
+        assert count(client.stream("a")) == 3
+
+
+def test_refusals(configure: Configure) -> None:
+    with InprocClient(configure()) as client:
+        (output,) = client.stream(new_request([]))
+        assert output.finish_reason == FinishReason.ERROR and "prompt" in str(output.stop_reason)
+        client.add(request("x", 100))
+        with pytest.raises(RequestRefused, match="in use"):
+            client.add(request("x"))
+        with pytest.raises(RequestRefused, match="no request"):
+            client.stream("unknown")
+        with pytest.raises(UtilityError, match="collective_rpc"):
+            client.call("collective_rpc")
+        with pytest.raises(UtilityError, match="does not fit|Expected"):
+            client.call("is_sleeping", result_type=int)
+
+
+def test_abort_and_a_stream_left_early(configure: Configure) -> None:
+    with InprocClient(configure()) as client:
+        stream = client.stream(request("x", 1000))
+        next(stream)
+        client.abort(["x", "unknown"])
+        client.abort("x")
+        *_, last = stream
+        assert last.finish_reason == FinishReason.ABORT
+        left = client.stream(request("y", 1000))
+        next(left)
+        del left
+        gc.collect()
+        client.step()
+        assert client.num_live == 0
+        assert client.call("requests", result_type=RequestTable).total == 0
+
+
+def test_a_paused_scheduler_is_told_and_goes_on_later(configure: Configure) -> None:
+    with InprocClient(configure()) as client:
+        client.call("pause_scheduler", "keep")
+        assert client.call("is_scheduler_paused") is True
+        stream = client.stream(request("x", 2))
+        with pytest.raises(EngineError, match="x cannot go on"):
+            next(stream)
+        client.call("resume_scheduler")
+        assert count(stream) == 2
+
+
+def test_sleep_and_wake_up(configure: Configure) -> None:
+    with InprocClient(configure("uniproc", kv_memory=2**20, num_gpu_blocks=None)) as client:
+        before = [output.new_token_ids for output in client.stream(request("a", 5))]
+        client.call("sleep", 2)
+        assert client.call("is_sleeping") is True
+        assert client.call("wake_up") is True
+        assert [output.new_token_ids for output in client.stream(request("b", 5))] == before
+
+
+def test_shutdown_finishes_or_aborts(configure: Configure) -> None:
+    client = InprocClient(configure())
+    client.add(request("x", 50))
+    client.shutdown(timeout_s=20)
+    *_, last = client.stream("x")
+    assert last.finish_reason == FinishReason.LENGTH
+    client.shutdown()
+
+    client = InprocClient(configure("Slow"))
+    client.add(request("x", 1500))
+    client.shutdown(timeout_s=0.1)
+    *_, last = client.stream("x")
+    assert last.finish_reason == FinishReason.ABORT
+    with pytest.raises(EngineDeadError, match="closed"):
+        client.add(request())
+
+
+def test_a_step_that_fails_is_a_death(configure: Configure) -> None:
+    client = InprocClient(configure("Breaks"))
+    client.add(request("other", 100))
+    with pytest.raises(EngineDeadError, match="the third step breaks"):
+        list(client.stream(request("x", 100)))
+    for attempt in (lambda: client.add(request()), lambda: client.abort("x"), lambda: client.call("is_sleeping")):
+        with pytest.raises(EngineDeadError, match="the third step breaks"):
+            attempt()
+    with pytest.raises(EngineDeadError):
+        list(client.stream("other"))
+    with pytest.raises(EngineDeadError):
+        client.shutdown()
+    client.close()
+
+
+def test_memory_is_flat_over_five_lives(configure: Configure) -> None:
+    """The second life pays for what torch keeps; after it the process does not grow."""
+    config = configure("uniproc", kv_memory=16 * 2**20, num_gpu_blocks=None)
+    seen = []
+    for _ in range(5):
+        with InprocClient(config) as client:
+            assert count(client.stream(request(max_tokens=20))) == 20
+        gc.collect()
+        seen.append(psutil.Process().memory_info().rss / 2**20)
+    assert gc.get_freeze_count() == 0
+    assert seen[-1] - seen[1] < 8, seen  # MiB; one lost cache is 16
