@@ -20,6 +20,7 @@ from engine.scheduler.stats import Counters
 
 _RUNNING = RequestStatus.RUNNING
 _ORDER = attrgetter("order")
+_REASONS = [str(reason) for reason in FinishReason]
 
 
 class RequestBook:
@@ -116,7 +117,7 @@ class RequestBook:
         """It has ended. After it, or several, sweep() must follow."""
         was, request.status = request.status, RequestStatus.FINISHED
         del self.live[request.request_id]
-        self.counters.finished[str(reason)] += 1
+        self.counters.finished[_REASONS[reason]] += 1
         if was is _RUNNING:
             self._release(request)
         else:

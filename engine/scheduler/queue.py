@@ -5,12 +5,13 @@ Owned by the scheduler; main thread only."""
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from engine.scheduler.request import Request, RequestStatus
 
-_Entry = tuple[tuple[int, float, int], int, Request]
+_Entry = tuple[int, float, int, int, Request]
+"""priority, arrival, seq, order of entry, the request"""
 _MIN_HOLES = 64
 
 
@@ -27,34 +28,42 @@ class RequestQueue:
         return self._size
 
     def push(self, request: Request) -> None:
-        heappush(self._heap, (request.order, next(self._ties), request))
+        heappush(self._heap, (*request.order, next(self._ties), request))
         self._size += 1
 
     def peek(self) -> Request | None:
         heap = self._heap
-        while heap and heap[0][2].status is not self._status:
+        while heap and heap[0][-1].status is not self._status:
             heappop(heap)
-        return heap[0][2] if heap else None
+        return heap[0][-1] if heap else None
 
     def pop(self) -> Request:
         """Takes out what peek() shows. Raises IndexError when empty."""
         if self.peek() is None:
             raise IndexError("pop from an empty queue")
         self._size -= 1
-        return heappop(self._heap)[2]
+        return heappop(self._heap)[-1]
 
     def discard(self, number: int = 1) -> None:
         """So many requests that are here have just changed their status: forget them."""
         self._size -= number
         holes = len(self._heap) - self._size
         if holes > _MIN_HOLES and holes > self._size:
-            self._heap = [entry for entry in self._heap if entry[2].status is self._status]
+            self._heap = [entry for entry in self._heap if entry[-1].status is self._status]
             heapify(self._heap)
 
     def first(self, limit: int) -> list[Request]:
-        """In order; O(n log limit)."""
-        live = (entry for entry in self._heap if entry[2].status is self._status)
-        return [entry[2] for entry in nsmallest(limit, live)]
+        """In order; O(k log k) for k results and the holes among them."""
+        found: list[Request] = []
+        heap = self._heap
+        frontier = [(heap[0], 0)] if heap else []
+        while frontier and len(found) < limit:
+            entry, place = heappop(frontier)
+            if entry[-1].status is self._status:
+                found.append(entry[-1])
+            for child in range(2 * place + 1, min(2 * place + 3, len(heap))):
+                heappush(frontier, (heap[child], child))
+        return found
 
 
 class WaitingQueue:

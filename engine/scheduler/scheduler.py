@@ -70,12 +70,13 @@ class Scheduler:
         return len(self.running) + len(self.waiting.preempted)
 
     @property
-    def has_unfinished(self) -> bool:
-        return bool(self._live)
+    def num_unfinished(self) -> int:
+        """Live, in whatever state."""
+        return len(self._live)
 
     @property
-    def num_unfinished(self) -> int:
-        return len(self._live)
+    def has_unfinished(self) -> bool:
+        return bool(self._live)
 
     @property
     def may_schedule(self) -> bool:

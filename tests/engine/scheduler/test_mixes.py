@@ -3,11 +3,13 @@ something always moves on, and no block is lost. The seed of a failing mix is in
 
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
 
 from engine.errors import RequestRefused
+from engine.scheduler.request import Request
 from tests.engine.scheduler.rig import Bench, check_invariants, generation, make
 
 SILENT_STEPS = 60
@@ -161,3 +163,21 @@ def test_the_mixes_reach_what_they_are_for() -> None:
         for name in totals:
             totals[name] += getattr(mix.bench.scheduler.counters, name)
     assert all(total > 20 for total in totals.values()), totals
+
+
+def test_nothing_is_left_of_many_requests() -> None:
+    """The scheduler's own containers are as small after thousands as after a few."""
+    bench = Bench(seqs=8, blocks=20)
+    scheduler = bench.scheduler
+    for number in range(3_000):
+        bench.add(make(str(number), [2 + number % 40, 3 + number % 7] * 3, arrival=float(number), max_tokens=1))
+        if number % 5 == 4:
+            scheduler.abort([str(number)])
+        if number % 10 == 9:
+            bench.run()
+    gc.collect()
+    assert sum(isinstance(thing, Request) for thing in gc.get_objects()) < 100
+    assert not scheduler.has_unfinished and scheduler.num_unfinished == 0
+    assert len(scheduler.waiting.new._heap) < 100 and len(scheduler._book._dropped) < 10
+    assert scheduler.kv_cache.num_cached <= 20
+    assert scheduler.counters.finished["length"] == 2_400 and scheduler.counters.finished["abort"] == 600
