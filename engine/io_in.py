@@ -241,7 +241,7 @@ class Receiver:
             text = f"admission failed: {type(error).__name__}"
             self._input_queue.put(Refuse(wire.request_id, wire.client_index, text))
         else:
-            self._input_queue.put(Add(request, self._seq))
+            self._input_queue.put(Add(request, self._seq, wire.abort_immediately))
 
     def _call(self, call: UtilityCall, frames: list[bytes], client: int) -> None:
         if not 0 <= call.client_index < self._num_clients:

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 
 import zmq
 
+import engine.utilities  # noqa: F401  (fills the table of what may be called)
 from engine.config import EngineConfig
 from engine.core import EngineCore, Outputs
 from engine.counters import Counters
@@ -146,7 +147,6 @@ class EngineCoreProc(EngineCore):
 
     def run_busy_loop(self) -> None:
         """Until a final phase. Raises EngineDeadError when the engine can no longer work."""
-        self.signals.attach(self.input_queue)
         self.lifecycle.advance(Event.STARTED)
         while not self.lifecycle.phase.is_final:
             self._process_input_queue()

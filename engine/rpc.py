@@ -113,7 +113,7 @@ def utility(
             lane=lane,
             phases=phases,
             effect=effect,
-            summary=(function.__doc__ or "").strip().splitlines()[0],
+            summary=_first_line(function.__doc__),
         )
         return function
 
@@ -216,3 +216,8 @@ def _type_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(str(choice) for choice in get_args(kind))
     return kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
+
+
+def _first_line(doc: str | None) -> str:
+    """Empty under -OO, which drops docstrings."""
+    return doc.strip().splitlines()[0] if doc else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.signals import StopSignals, die_with_parent, dump_stacks_on_signal, watch_parent
+from engine.signals import STOPPED_BEFORE_READY, StopSignals, die_with_parent, dump_stacks_on_signal, watch_parent
 from engine.status import StatusReport
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ def _serve(config: EngineConfig, launch: Launch, signals: StopSignals, status: S
         handshake = _greet(launch, status)
         engine = _build(config, launch, handshake, signals, status)
         engine.start_threads()
+        signals.attach(engine.input_queue)
+        if signals.requested:
+            raise SystemExit(STOPPED_BEFORE_READY)
         handshake.ready()
         status.begin("ready")
         engine.run_busy_loop()

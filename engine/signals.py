@@ -1,7 +1,7 @@
 """Stop signals, the parent's death and stack dumps: remembered from the first instruction of the process on.
 
-Until the loop runs, SIGTERM and SIGINT raise SystemExit(143) in the main thread, once, and a thread makes sure after
-MAKE_SURE_S. Once the loop runs they set `requested` and put a Wakeup into its queue: SimpleQueue.put is re-entrant, so
+Until the engine is ready, SIGTERM and SIGINT raise SystemExit(143) in the main thread, once; a thread makes sure after
+MAKE_SURE_S. From then on they set `requested` and put a Wakeup into its queue: SimpleQueue.put is re-entrant, so
 a handler may interrupt the queue's own lock. A repeated signal changes nothing: clean-up is never interrupted."""
 
 from __future__ import annotations

@@ -1,0 +1,202 @@
+"""One engine process from outside: how it starts, is stopped at any moment, dies, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine_process import EngineProcess, Running
+from tests.support.frontend import RawFrontend
+from tests.support.tiny_model import make_tiny_model
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.e2e
+RANDOM_STOPS = 30
+AT_ONCE = 3
+
+
+def test_handshake_shows_the_effective_limits(tiny_model: Path) -> None:
+    with Running(tiny_model, executor="null", num_gpu_blocks=8, max_model_len=2048) as running:
+        ready = running.ready
+        assert (ready.num_gpu_blocks, ready.block_size, ready.max_model_len) == (8, 16, 128)
+        assert ready.kv_cache_size_tokens == 128 and ready.kv_cache_max_concurrency == 1.0
+        assert ready.dtype == "bfloat16" and ready.vllm_version == "0.25.1" and ready.max_num_seqs == 64
+
+
+def test_a_real_model_generates(tiny_model: Path) -> None:
+    with Running(tiny_model, kv_memory="16MiB", dtype="float32") as running:
+        running.frontend.add("a", [5, 6, 7], max_tokens=8)
+        running.frontend.add("b", [5, 6, 7], max_tokens=8)
+        one, two = running.frontend.collect_all(["a", "b"])
+        assert len(one.token_ids) == 8 and one.token_ids == two.token_ids and len(set(one.token_ids)) > 1
+
+
+def test_a_remote_engine_says_so_and_a_local_one_too(tiny_model: Path, tmp_path: Path) -> None:
+    for is_local in (False, True):
+        with RawFrontend(is_local=is_local) as frontend:
+            flags = ("--local-frontend",) if is_local else ()
+            with EngineProcess(frontend, tiny_model, tmp_path / "log", flags=flags, executor="null"):
+                frontend.wait_ready()
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_a_stop_at_any_moment_of_the_start_ends_it(tmp_path: Path) -> None:
+    """Thirty random moments, SIGTERM and SIGINT; the load is long enough that READY lies behind all of them."""
+    model = make_tiny_model(tmp_path / "model")
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    env_load_s = 6.0
+    wrong: list[str] = []
+
+    def work(runs: list[tuple[float, signal.Signals]], name: int) -> None:
+        for delay_s, number in runs:
+            with RawFrontend() as frontend:
+                engine = EngineProcess(
+                    frontend,
+                    model,
+                    tmp_path / f"log{name}",
+                    executor="tests.support.executors:SlowLoadExecutor",
+                    env={"TEST_LOAD_S": str(env_load_s)},
+                )
+                with engine:
+                    wrong.extend(filter(None, [stop_once(frontend, engine, delay_s, number)]))
+
+    runs = [(rng.uniform(0.0, 2.0), rng.choice([signal.SIGTERM, signal.SIGINT])) for _ in range(RANDOM_STOPS)]
+    workers = [threading.Thread(target=work, args=(runs[i::AT_ONCE], i)) for i in range(AT_ONCE)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong, f"seed {seed}: {wrong}"
+
+
+def stop_once(frontend: RawFrontend, engine: EngineProcess, delay_s: float, number: signal.Signals) -> str:
+    """Empty when all was right. HELLO is answered if it comes before the signal does."""
+    at = time.monotonic() + delay_s
+    try:
+        frontend.take_status(delay_s)
+        frontend.send_init()
+        frontend.take_status(max(0.0, at - time.monotonic()))
+        return f"READY before {delay_s:.2f} s"
+    except TimeoutError:
+        engine.signal(number)
+    began = time.monotonic()
+    status = engine.wait(15)
+    took = time.monotonic() - began
+    return "" if took <= 5 and status != 0 else f"{number.name} at {delay_s:.2f} s: status {status} after {took:.1f} s"
+
+
+def test_the_wait_for_init_ends_with_a_stop_signal(tiny_model: Path, tmp_path: Path) -> None:
+    with RawFrontend() as frontend, EngineProcess(frontend, tiny_model, tmp_path / "log", executor="null") as engine:
+        frontend.take_status()
+        engine.signal(signal.SIGTERM)
+        assert engine.wait(5) == 143
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_idle_ends_it_cleanly(tiny_model: Path, number: signal.Signals) -> None:
+    with Running(tiny_model, executor="null") as running:
+        running.engine.signal(number)
+        running.frontend.wait_dead(5)
+        assert running.engine.wait(5) == 0
+
+
+def read_lines(fd: int) -> list[dict[str, object]]:
+    with os.fdopen(fd) as pipe:
+        return [json.loads(line) for line in pipe]
+
+
+def test_phases_travel_on_the_status_descriptor(tiny_model: Path, tmp_path: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    with RawFrontend() as frontend:
+        engine = EngineProcess(
+            frontend, tiny_model, tmp_path / "log", executor="null", status_fd=write_fd, pass_fds=(write_fd,)
+        )
+        os.close(write_fd)
+        with engine:
+            frontend.wait_ready()
+            engine.signal(signal.SIGTERM)
+            engine.wait()
+    lines = read_lines(read_fd)
+    began = [line["phase"] for line in lines if line["event"] == "begin"]
+    assert began == ["handshake", "load weights", "kv cache", "warm-up", "ready"]
+    assert all(isinstance(line["t"], float) for line in lines)
+
+
+def test_a_model_that_cannot_be_used_fails_with_the_phase_and_the_cause(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model")
+    (model / "config.json").write_text("{broken")
+    read_fd, write_fd = os.pipe()
+    with RawFrontend() as frontend:
+        engine = EngineProcess(
+            frontend, model, tmp_path / "log", executor="null", status_fd=write_fd, pass_fds=(write_fd,)
+        )
+        os.close(write_fd)
+        with engine:
+            frontend.take_status()
+            frontend.send_init()
+            assert engine.wait() == 1
+            assert "config.json" in engine.log and "Traceback" not in engine.log
+    failed = [line for line in read_lines(read_fd) if line["event"] == "failed"]
+    assert len(failed) == 1 and failed[0]["phase"] == "load weights" and "config.json" in str(failed[0]["error"])
+
+
+@pytest.mark.parametrize("words", [{"dtype": "float8"}, {"kv_memory": "much"}, {"block_size": "0"}])
+def test_a_usage_error_exits_with_2(tiny_model: Path, tmp_path: Path, words: dict[str, object]) -> None:
+    with RawFrontend() as frontend, EngineProcess(frontend, tiny_model, tmp_path / "log", **words) as engine:  # type: ignore[arg-type]
+        assert engine.wait() == 2
+        assert next(iter(words)).replace("_", "-").split("-")[0] in engine.log or "size" in engine.log
+
+
+@pytest.mark.parametrize("is_loading", [False, True])
+def test_it_ends_when_its_parent_is_gone(tiny_model: Path, tmp_path: Path, is_loading: bool) -> None:
+    """The death pipe alone, as the library's launcher uses it: here the test is the parent and closes its end."""
+    read_fd, write_fd = os.pipe()
+    executor = "tests.support.executors:SlowLoadExecutor" if is_loading else "null"
+    with RawFrontend() as frontend:
+        engine = EngineProcess(
+            frontend,
+            tiny_model,
+            tmp_path / "log",
+            executor=executor,
+            death_fd=read_fd,
+            pass_fds=(read_fd,),
+            env={"TEST_LOAD_S": "30"},
+            orphan_grace=1,
+        )
+        os.close(read_fd)
+        with engine:
+            if is_loading:
+                frontend.take_status()
+                frontend.send_init()
+                wait_until(lambda: "load weights ..." in engine.log, 20, "the load to begin")
+            else:
+                frontend.wait_ready()
+            assert engine.is_alive()
+            os.close(write_fd)
+            engine.wait(8)
+
+
+@pytest.mark.parametrize("executor", ["no.such.module:Executor", "json:JSONDecoder", "tests.support.executors:Missing"])
+def test_an_executor_that_is_none_is_named(tiny_model: Path, tmp_path: Path, executor: str) -> None:
+    with RawFrontend() as frontend, EngineProcess(frontend, tiny_model, tmp_path / "log", executor=executor) as engine:
+        frontend.take_status()
+        frontend.send_init()
+        assert engine.wait() == 1
+        assert executor in engine.log and "Traceback" not in engine.log
+
+
+def test_stacks_are_dumped_on_a_signal(tiny_model: Path) -> None:
+    with Running(tiny_model, executor="null") as running:
+        running.frontend.call("ping")
+        running.engine.signal(signal.SIGUSR2)
+        wait_until(lambda: "run_busy_loop" in running.engine.log, 5, "stacks in the log")
+        running.frontend.call("ping")

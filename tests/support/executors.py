@@ -1,0 +1,60 @@
+"""Executors that misbehave on purpose, for `--executor tests.support.executors:Name`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from engine.executor.base import ModelInfo, Progress
+from engine.executor.null import NullExecutor
+from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
+
+
+class SlowExecutor(NullExecutor):
+    """Each step takes TEST_STEP_S seconds."""
+
+    def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        if step.rows:
+            time.sleep(float(os.environ["TEST_STEP_S"]))
+        return super().execute_model(step)
+
+
+class SlowLoadExecutor(NullExecutor):
+    """Loading takes TEST_LOAD_S seconds."""
+
+    def load_model(self, progress: Progress) -> ModelInfo:
+        time.sleep(float(os.environ["TEST_LOAD_S"]))
+        return super().load_model(progress)
+
+
+class RaisingExecutor(NullExecutor):
+    """The step raises once a request whose id starts with "poison" is in it."""
+
+    def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        if any(row.request_id.startswith("poison") for row in step.rows):
+            raise RuntimeError("the model is broken: poison")
+        return super().execute_model(step)
+
+
+class FailingRowExecutor(SlowExecutor):
+    """One request's part of a step fails: the one whose id starts with "poison"."""
+
+    def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        output = super().execute_model(step)
+        for place, row in enumerate(step.rows):
+            if row.request_id.startswith("poison"):
+                output.sampled[place] = -1
+                output.errors[row.request_id] = "out of memory: tried to allocate 1 TiB"
+        return output
+
+
+class LosingExecutor(NullExecutor):
+    """A worker of it dies a moment after warm-up, as a process of its own would: seen in another thread."""
+
+    def warm_up(self) -> None:
+        threading.Timer(float(os.environ["TEST_STEP_S"]), self._lose).start()
+
+    def _lose(self) -> None:
+        if self._failure_callback is not None:
+            self._failure_callback("worker 1 was killed by signal 9")
