@@ -1,4 +1,4 @@
-"""`enginectl top`: the engine live on a terminal; off it one snapshot or JSON lines. Reads only, unless allowed more."""
+"""`enginectl top`: the engine live on a terminal; off it one snapshot or JSON lines. Reads only, unless told more."""
 
 from __future__ import annotations
 

@@ -136,6 +136,21 @@ def spark(values: Sequence[float], cells: int) -> str:
     return marks.rjust(cells)
 
 
+def graph(values: Sequence[float], cells: int, rows: int) -> list[str]:
+    """The values as columns `rows` high, top row first; each as wide as it can be, at most 3 cells."""
+    if not values or cells <= 0:
+        return []
+    wide = max(1, min(3, cells // len(values)))
+    shown = [max(0.0, v) for v in values[-(cells // wide) :]]
+    top = max(shown)
+    eighths = [round(v / top * rows * 8) if top > 0 else 0 for v in shown]
+    out = []
+    for row in range(rows - 1, -1, -1):
+        marks = (min(8, max(0, n - row * 8)) for n in eighths)
+        out.append("".join((SPARKS[n - 1] if n else " ") * wide for n in marks))
+    return out
+
+
 def bar(ratio: float | None, cells: int) -> str:
     filled = round(min(max(ratio or 0.0, 0.0), 1.0) * cells)
     return "█" * filled + "░" * (cells - filled)

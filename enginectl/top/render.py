@@ -19,7 +19,6 @@ from enginectl.top.layout import (
     box,
     dimmed,
     first_fit,
-    fit,
     overlay,
     shed,
     split_width,
@@ -91,8 +90,9 @@ def header(snapshot: Snapshot, ui: Ui, width: int, now: float) -> Line:
         age = [(f" · frozen {figures.span(now - snapshot.ts)} ago", "bold yellow")]
     right: Line = [("" if ui.allow_actions else "[read-only] ", "dim"), ("?=help ", "dim")]
     room = width - width_of(right) - 1
+    bare: Line = [(" ", ""), *start[2:], *age]
     left = first_fit(
-        room, [*start, *age, *up, *pace, *model], [*start, *age, *up, *pace], [*start, *age, *up], [*start, *age]
+        room, [*start, *age, *up, *pace, *model], [*start, *age, *up, *pace], [*start, *age, *up], [*start, *age], bare
     )
     return between(left, right, width)
 
@@ -305,18 +305,12 @@ def _expanded(snapshot: Snapshot, ui: Ui, width: int, tall: int) -> list[Line]:
         return box(panels.step_title(stats.step), views.steps(stats.step, width - 4, tall - 2), width, tall)
     if name == "events":
         return box([("events", "bold")], views.event_lines(snapshot.events, tall - 2), width, tall)
-    lines = panels.SMALL[name](snapshot, width - 4, True)
-    for key, values in stats.history.items():
-        if key in HISTORY_OF.get(name, ()):
-            label = fit([(key.replace("_", " "), "dim")], 16)
-            lines += [
-                [],
-                [
-                    *label,
-                    (figures.spark(values, min(60, max(0, width - 36))), "cyan"),
-                    (f" max {_peak(key, values)}", "dim"),
-                ],
-            ]
+    lines = panels.SMALL[name](snapshot, width - 4, False)
+    curves = [(key, stats.history[key]) for key in HISTORY_OF.get(name, ()) if stats.history.get(key)]
+    high = max(1, (tall - 2 - len(lines)) // max(1, len(curves)) - 2)
+    for key, values in curves:
+        title = f"{key.replace('_', ' ')}, last {len(values)} s, max {_peak(key, values)}"
+        lines += [[], [(title, "dim")], *([(row, "cyan")] for row in figures.graph(values, width - 4, min(high, 12)))]
     return box([(name, "bold")], lines, width, tall)
 
 

@@ -115,7 +115,7 @@ class MovingPeer(Peer):
         view.uptime_s += 1
         assert view.stats is not None
         for key, values in view.stats.history.items():
-            view.stats.history[key] = values[1:] + [values[0]]
+            view.stats.history[key] = [*values[1:], values[0]]
         view.stats.running = sum(r.state == "running" for r in self.requests)
         view.stats.step.recent_ms = view.stats.step.recent_ms[7:] + view.stats.step.recent_ms[:7]
         view.stats.step.now_ms = view.stats.step.recent_ms[-1]

@@ -68,17 +68,17 @@ def stats(running: int = 38, waiting: int = 4) -> Stats:
 
 
 def view(state: str = "busy", **changes: object) -> EngineView:
-    fields: dict[str, object] = dict(
-        name="qwen",
-        state=state,
-        instance="7f3a91",
-        model="/models/qwen2.5-7b",
-        uptime_s=7873.0,
-        stats=stats(),
-        process=ProcessInfo(pid=41873, start_time=1.0, cpu_percent=104.0, rss_bytes=3 << 30),
-        supervisor=ProcessInfo(pid=41869, start_time=1.0, cpu_percent=0.5, rss_bytes=21 << 20),
-        observed_at=NOW,
-    )
+    fields: dict[str, object] = {
+        "name": "qwen",
+        "state": state,
+        "instance": "7f3a91",
+        "model": "/models/qwen2.5-7b",
+        "uptime_s": 7873.0,
+        "stats": stats(),
+        "process": ProcessInfo(pid=41873, start_time=1.0, cpu_percent=104.0, rss_bytes=3 << 30),
+        "supervisor": ProcessInfo(pid=41869, start_time=1.0, cpu_percent=0.5, rss_bytes=21 << 20),
+        "observed_at": NOW,
+    }
     return EngineView(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -118,17 +118,17 @@ def events() -> tuple[EventView, ...]:
 
 
 def snapshot(state: str = "busy", count: int = 42, **changes: object) -> Snapshot:
-    fields: dict[str, object] = dict(
-        ts=NOW,
-        seq=5,
-        name="qwen",
-        link=Link(state="live"),
-        view=view(state),
-        requests=requests(count),
-        requests_total=count,
-        events=events(),
-        engines=("qwen", "tiny"),
-    )
+    fields: dict[str, object] = {
+        "ts": NOW,
+        "seq": 5,
+        "name": "qwen",
+        "link": Link(state="live"),
+        "view": view(state),
+        "requests": requests(count),
+        "requests_total": count,
+        "events": events(),
+        "engines": ("qwen", "tiny"),
+    }
     return Snapshot(**(fields | changes))  # type: ignore[arg-type]
 
 

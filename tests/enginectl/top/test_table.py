@@ -1,0 +1,70 @@
+"""The requests table: order, filter, columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from enginectl.control import RequestView
+from enginectl.top import table
+from enginectl.top.layout import width_of
+from tests.enginectl.top import samples
+
+
+def test_every_sort_takes_every_row() -> None:
+    rows = [*samples.requests(30), RequestView(id="bare")]
+    for sort in table.SORTS:
+        for invert in (False, True):
+            assert sorted(r.id for r in table.arrange(rows, sort, invert, "")) == sorted(r.id for r in rows)
+
+
+def test_oldest_first_and_inverted() -> None:
+    rows = samples.requests(30)
+    ages = [r.age_s for r in table.arrange(rows, "age", False, "")]
+    assert ages == sorted(ages, reverse=True)
+    assert [r.age_s for r in table.arrange(rows, "age", True, "")] == sorted(ages)
+
+
+def test_what_is_not_known_comes_last() -> None:
+    order = table.arrange([RequestView(id="a"), RequestView(id="b", tpot_ms=3.0)], "tpot", False, "")
+    assert [r.id for r in order] == ["b", "a"]
+
+
+def test_equal_rows_keep_their_place() -> None:
+    rows = [RequestView(id=i, age_s=1.0) for i in "dbca"]
+    assert [r.id for r in table.arrange(rows, "age", False, "")] == list("abcd")
+    assert [r.id for r in table.arrange(rows[::-1], "age", False, "")] == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [("WAITING", 3), ("client:1", 15), ("cmpl-01", 14), ("hog", 0), ("61% of the kv", 1), ("zzz", 0)],
+)
+def test_filter(wanted: str, found: int) -> None:
+    assert len(table.arrange(samples.requests(30), "age", False, wanted)) == found
+
+
+@pytest.mark.parametrize("width", [36, 56, 76, 96, 136, 196])
+def test_rows_are_as_wide_as_the_table(width: int) -> None:
+    rows = samples.requests(12)
+    columns = table.columns_for(width, rows)
+    ids = table.id_width(columns, rows, width)
+    assert {"id", "state", "age"} <= {column.name for column in columns}
+    assert width_of(table.header(columns, ids, width, "age")) == width
+    for row in rows:
+        assert width_of(table.row_line(row, columns, ids, width, True)) == width
+        text = "".join(part for part, _ in table.row_line(row, columns, ids, width, False))
+        assert (row.external_id or "") in text
+        assert ("kv" in text) == (row.state == "waiting")
+        assert text.startswith("! ") == row.is_hog
+
+
+def test_wide_tables_have_every_column() -> None:
+    assert len(table.columns_for(136, samples.requests(12))) == len(table.COLUMNS)
+
+
+def test_an_id_cannot_steer_the_terminal() -> None:
+    row = RequestView(id="x\x1b[2J\n" + "y" * 200)
+    columns = table.columns_for(76, [row])
+    text = "".join(part for part, _ in table.row_line(row, columns, table.id_width(columns, [row], 76), 76, False))
+    assert text.isprintable()
+    assert len(text) == 76
