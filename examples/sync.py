@@ -21,7 +21,7 @@ def main(model: str, prompt: str = "Once upon a time") -> None:
         tokens: list[int] = []
         for output in client.stream(new_request(ids, params, request_id=name)):
             tokens += output.new_token_ids
-            if output.finished:
+            if output.finish_reason is not None:
                 reason = FinishReason(output.finish_reason)
                 print(f"{name}: {len(tokens)} tokens, finished by {reason}: {tokenizer.decode(tokens)[:50]!r}")
 

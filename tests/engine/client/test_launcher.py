@@ -32,7 +32,7 @@ EVERY_SETTING = {
 
 
 def test_every_setting_survives_the_command_line() -> None:
-    assert set(EVERY_SETTING) | {"model"} == {field for field in EngineConfig.__struct_fields__}
+    assert set(EVERY_SETTING) | {"model"} == set(EngineConfig.__struct_fields__)
     config = EngineConfig(model="/some/dir", **EVERY_SETTING)  # type: ignore[arg-type]
     parsed, launch = parse_arguments(engine_arguments(config, "ipc:///x/y", 3))
     assert parsed == config

@@ -34,7 +34,11 @@ def spawn(tmp_path: Path) -> Iterator[Spawn]:
             )  # fmt: skip
         os.close(status_write)
         os.close(death_read)
-        process = EngineProcess(child.pid, lambda: child.wait(2) and None, StatusReader(status_read), death_write, log)
+
+        def reap() -> None:
+            child.wait(2)
+
+        process = EngineProcess(child.pid, reap, StatusReader(status_read), death_write, log)
         processes.append(process)
         return process
 

@@ -65,7 +65,9 @@ def test_an_unknown_executor_is_a_failed_start(configure: Configure) -> None:
 
 
 @pytest.mark.parametrize("transport", ["ipc", "tcp"])
-def test_a_started_engine_and_its_log(configure: Configure, sockets: Path, tmp_path: Path, transport: Transport) -> None:
+def test_a_started_engine_and_its_log(
+    configure: Configure, sockets: Path, tmp_path: Path, transport: Transport
+) -> None:
     log = tmp_path / "engine.log"
     started = start_engine(configure(), transport=transport, log_path=log, start_timeout_s=60)
     try:

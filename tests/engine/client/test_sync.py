@@ -220,9 +220,7 @@ def test_the_cause_of_a_death_by_exception_is_told(configure: Configure) -> None
 
 
 @pytest.mark.parametrize("launch", ["command", "process"])
-def test_a_stopped_engine_is_closed_and_nothing_is_left(
-    configure: Configure, sockets: Path, launch: Launch
-) -> None:
+def test_a_stopped_engine_is_closed_and_nothing_is_left(configure: Configure, sockets: Path, launch: Launch) -> None:
     client = SyncMPClient(configure("Slow"), launch=launch)
     pid = client.pid
     client.add(request("x", 1000))
