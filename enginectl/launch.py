@@ -5,6 +5,7 @@ is in a session of its own from its first instruction, so nothing that happens t
 
 from __future__ import annotations
 
+import atexit
 import os
 import selectors
 import subprocess
@@ -19,6 +20,7 @@ from enginectl.envelope import error_from
 from enginectl.errors import CtlError, Deadline, StartFailed
 
 LAUNCH_TIMEOUT_S = 20.0
+_launched: list[subprocess.Popen[bytes]] = []
 
 
 class Launched(Struct, kw_only=True):
@@ -58,8 +60,20 @@ def launch_supervisor(name: str, timeout_s: float = LAUNCH_TIMEOUT_S) -> Launche
         raise error_from(launched.error)
     if child.stderr is not None:
         child.stderr.close()
-    child.returncode = 0  # it outlives us on purpose; no warning that it still runs
+    _outlives_us(child)
     return launched
+
+
+def _outlives_us(child: subprocess.Popen[bytes]) -> None:
+    """No warning at our exit that it still runs; and reaped, if it ends first, at the next launch."""
+    _launched[:] = [earlier for earlier in _launched if earlier.poll() is None]
+    _launched.append(child)
+
+
+@atexit.register
+def _leave_them() -> None:
+    for child in _launched:
+        child.returncode = 0
 
 
 def child_environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from engine.messages import EngineCoreReadyResponse
+from engine.messages import NIL, EngineCoreReadyResponse
 from enginectl.control import ExitInfo, PhaseInfo, State
 from enginectl.errors import BadRuntimeDir, Conflict
 from enginectl.identity import ProcessId
@@ -72,11 +72,25 @@ def read_json(path: Path, kind: type[T]) -> T | None:
 
 def write_json(path: Path, value: Struct) -> None:
     """Whole or not at all: a temporary file in the same directory, fsync, rename. Raises BadRuntimeDir."""
-    data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    data = json_bytes(value)
     try:
         write_atomic(path, data)
     except OSError as error:
         raise BadRuntimeDir(f"cannot write {path}", cause=str(error.strerror or error)) from None
+
+
+def json_bytes(value: Struct | list[Struct]) -> bytes:
+    """Indented JSON. By way of msgpack, since a Raw field holds msgpack wherever a struct has one."""
+    plain = msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+    return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
+
+
+def read_record(path: Path) -> Record | None:
+    """As read_json; its Raw field is what the rest of the program expects of one."""
+    record = read_json(path, Record)
+    if record is not None and record.ready is not None:
+        record.ready.kv_events_config = NIL
+    return record
 
 
 def write_atomic(path: Path, data: bytes) -> None:

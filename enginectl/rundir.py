@@ -27,7 +27,7 @@ from enginectl.dirs import (
 )
 from enginectl.errors import NoSuchEngine
 from enginectl.identity import ProcessId, is_alive
-from enginectl.record import LastStart, Record, lock_is_held, read_json, write_atomic, write_json
+from enginectl.record import LastStart, Record, lock_is_held, read_json, read_record, write_atomic, write_json
 from enginectl.settings import EngineSettings, check_settings
 
 Liveness = Literal["running", "dead", "stale", "lost"]
@@ -169,7 +169,7 @@ class EngineEntry:
         """Of any name, known or not."""
         paths = paths_of(name)
         there = verify_private(paths.state, STATE_SETTING) and paths.record.exists()
-        record = read_json(paths.record, Record) if there else None
+        record = read_record(paths.record) if there else None
         return cls(name=name, paths=paths, record=record, liveness=_liveness(paths, there, record))
 
     @classmethod

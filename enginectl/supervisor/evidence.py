@@ -8,9 +8,9 @@ import shutil
 import time
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
+from enginectl.record import json_bytes
 from enginectl.supervisor.logs import last_lines
 
 KEEP = 10
@@ -28,7 +28,7 @@ def save_evidence(root: Path, kind: str, log: Path, parts: dict[str, Struct | li
             if isinstance(value, str):
                 (where / f"{name}.txt").write_text(value)
             else:
-                (where / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
+                (where / f"{name}.json").write_bytes(json_bytes(value))
         _drop_oldest(root)
     except OSError:
         return ""

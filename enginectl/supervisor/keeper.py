@@ -60,6 +60,7 @@ async def run_once(daemon: Daemon) -> bool:
     """From spawn to the end of the whole group. True when it became ready."""
     _reset(daemon)
     child = daemon.child = Child(daemon.loop, lambda line: _on_status(daemon, line), daemon.on_engine_log)
+    daemon.on_engine_log(f"--- enginectl: instance {daemon.instance} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n".encode())
     try:
         daemon.relay.prepare()
         child.spawn(daemon.settings, daemon.relay.handshake_address)
@@ -258,12 +259,14 @@ def _reload(daemon: Daemon) -> bool:
 
 async def finish(daemon: Daemon) -> None:
     """The post-mortem is written, everybody hears the end, the loop stops."""
-    daemon.over.set_result(None)
-    daemon.changed()
-    daemon.write_record(ended=True)
-    daemon.events.add("end", f"{daemon.phase} {daemon.reason}".strip())
-    end = time.monotonic() + LAST_ANSWERS_S
-    while daemon.server.sessions and time.monotonic() < end:
-        await daemon.loop.sleep(0.02)
-    daemon.publish(time.monotonic())
-    daemon.loop.stop()
+    try:
+        daemon.over.set_result(None)
+        daemon.changed()
+        daemon.write_record(ended=True)
+        daemon.events.add("end", f"{daemon.phase} {daemon.reason}".strip())
+        end = time.monotonic() + LAST_ANSWERS_S
+        while daemon.server.sessions and time.monotonic() < end:
+            await daemon.loop.sleep(0.02)
+        daemon.publish(time.monotonic())
+    finally:
+        daemon.loop.stop()
