@@ -108,6 +108,7 @@ def _greet(launch: Launch, status: StatusReport) -> Handshake:
 def _build(
     config: EngineConfig, launch: Launch, handshake: Handshake, signals: StopSignals, status: StatusReport
 ) -> EngineCoreProc:
+    status.begin("load weights")  # the imports below take longer than reading a small model
     from engine.proc import EngineCoreProc
 
     return EngineCoreProc(config, handshake, signals, status, launch.engine_index)

@@ -22,12 +22,15 @@ class StatusReport:
         self.phase = "spawn"
 
     def begin(self, phase: str, detail: str = "") -> None:
+        """Said again for the phase that goes on already, it changes nothing."""
+        if phase == self.phase:
+            return
         self.phase = phase
         logger.info("%s ...", phase)
         self._write({"phase": phase, "event": "begin", "detail": detail})
 
     def progress(self, phase: str, detail: str) -> None:
-        logger.info("%s: %s", phase, detail)
+        logger.debug("%s: %s", phase, detail)
         self._write({"phase": phase, "event": "progress", "detail": detail})
 
     def end(self, phase: str, detail: str = "") -> None:

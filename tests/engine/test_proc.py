@@ -131,7 +131,7 @@ def test_a_request_that_cannot_run_is_refused_with_the_value(
 
 
 def test_an_unknown_utility_is_named_and_the_loop_goes_on(shared: Running) -> None:
-    with pytest.raises(RuntimeError, match="'reset_prefix_cach' is not a utility.*reset_prefix_cache"):
+    with pytest.raises(RuntimeError, match=r"'reset_prefix_cach' is not a utility.*reset_prefix_cache"):
         shared.frontend.call("reset_prefix_cach")
     assert_still_right(shared, "after-unknown")
 
