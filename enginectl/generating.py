@@ -109,7 +109,7 @@ def _conclude(made: Generation, stopper: StopStrings) -> None:
     if made.finish_reason in ("error", "abort"):
         raise GenerationFailed(
             f"request {made.request_id} ended with {made.finish_reason}",
-            cause=str(made.stop_reason or "the engine gave no reason"),
+            cause=str(made.stop_reason or "the engine was stopped or drained meanwhile, or an operator ended it"),
             see=["enginectl help E1303"],
         )
 

@@ -153,7 +153,7 @@ class Output:
         if yes:
             return
         if not self.may_ask:
-            raise Refused(f"{question} needs --yes off a terminal", try_=[retry])
+            raise Refused(f"not done without --yes off a terminal: {question}", try_=[retry])
         self.clear_live()
         self.stderr.write(_fit(f"{question}. Continue? [y/N] ", self.stderr))
         self.stderr.flush()

@@ -10,7 +10,7 @@ from enginectl import text
 from enginectl.channel import ControlStream
 from enginectl.context import connect, one_name
 from enginectl.control import DrainArgs, DrainEnd, DrainProgress
-from enginectl.errors import CtlError, Deadline, EngineDied, Exit, Unreachable, UsageError
+from enginectl.errors import CtlError, Deadline, EngineDied, Exit, Unreachable, UsageError, WrongState
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, duration
 from enginectl.output import out, plain
 from enginectl.rundir import EngineEntry
@@ -60,7 +60,7 @@ def command(
                 exit=Exit.INTERRUPTED,
                 try_=[f"enginectl uncordon {entry.name}", f"enginectl wait {entry.name} --for stopped"],
             ) from None
-    _finish(entry, stream.end, last)
+    _finish(entry, stream.end, last, grace)
 
 
 def _follow(stream: ControlStream[DrainProgress, DrainEnd]) -> DrainProgress | None:
@@ -100,13 +100,10 @@ def _line(progress: DrainProgress) -> str:
     return f"  {text.clock(progress.began_s_ago)}  {left} left{worst}"
 
 
-def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None) -> None:
-    """The last line and the document; raises when it did not drain."""
-    if end is not None and not end.drained:
-        raise Deadline(
-            f"{entry.name!r} is not empty: {end.detail or 'the drain was cancelled'}",
-            try_=[f"enginectl requests {entry.name}", f"enginectl uncordon {entry.name}"],
-        )
+def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None, grace_s: float) -> None:
+    """The last line and the document; raises when it did not drain, or not without aborts."""
+    if end is not None and not end.drained and not end.aborted:
+        raise _not_drained(entry.name, end, grace_s)
     if not entry.wait_gone(GONE_WAIT_S):
         raise Deadline(
             f"{entry.name!r} drained, but its supervisor did not end within {GONE_WAIT_S:.0f} s",
@@ -117,11 +114,23 @@ def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None
         cause = view.last_exit.cause if view.last_exit else view.reason
         raise EngineDied(f"{entry.name!r} died while it drained", cause=cause, see=[f"enginectl status {entry.name}"])
     took = end.took_s if end else last.began_s_ago if last else 0.0
-    aborted = end.aborted if end else 0
+    how = text.exit_text(view.last_exit)
+    ended = f"{entry.name}  drained in {text.clock(took)}{f', {how}' if how else ''}"
+    if end is not None and end.aborted:
+        raise Deadline(
+            f"{entry.name!r} reached --grace {text.seconds(grace_s)}: {text.count(end.aborted, 'request')} aborted, "
+            f"{end.finished:,} finished; the engine has ended",
+            try_=[f"enginectl start {entry.name}"],
+        )
     fields = plain(end) if end else {"drained": True, "took_s": took}
     out.document("Drained", {"name": entry.name, "state": view.state} | fields)
-    how = text.exit_text(view.last_exit)
-    out.text(
-        f"{entry.name}  drained in {text.clock(took)}{f', {how}' if how else ''}"
-        f"{f', {aborted} aborted at the deadline' if aborted else ''}"
+    out.text(ended)
+
+
+def _not_drained(name: str, end: DrainEnd, grace_s: float) -> CtlError:
+    if "cancel" in end.detail:
+        return WrongState(f"the drain of {name!r} was cancelled by uncordon; it takes new requests")
+    return Deadline(
+        f"{name!r} reached --grace {text.seconds(grace_s)}: {end.detail or 'requests still run'}",
+        try_=[f"enginectl requests {name}", f"enginectl uncordon {name}"],
     )
