@@ -171,7 +171,7 @@ class Scheduler:
                 break
             start = request.num_computed_tokens
             number = request.num_tokens - start
-            if number > 1:
+            if number > 1 or not row.samples:  # a prefill that its last step did not end
                 number = _fill_prefill_row(request, budget - behind, step)
             else:
                 row.start, row.num_tokens, row.samples = start, 1, True
