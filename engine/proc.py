@@ -145,9 +145,15 @@ class EngineCoreProc(EngineCore):
 
     # ------------------------------------------------------------ the loop
 
+    def begin(self) -> None:
+        """From here on calls are answered. Before READY, since a frontend calls as soon as it has that."""
+        self.lifecycle.advance(Event.STARTED)
+        self.publish()
+
     def run_busy_loop(self) -> None:
         """Until a final phase. Raises EngineDeadError when the engine can no longer work."""
-        self.lifecycle.advance(Event.STARTED)
+        if self.lifecycle.phase is Phase.STARTING:
+            self.begin()
         while not self.lifecycle.phase.is_final:
             self._process_input_queue()
             self._handle_shutdown()

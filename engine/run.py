@@ -80,6 +80,7 @@ def _serve(config: EngineConfig, launch: Launch, signals: StopSignals, status: S
         signals.attach(engine.input_queue)
         if signals.requested:
             raise SystemExit(STOPPED_BEFORE_READY)
+        engine.begin()
         handshake.ready()
         status.begin("ready")
         engine.run_busy_loop()

@@ -1,4 +1,4 @@
-"""An engine process of our own under asyncio: several streams at once, text as it comes.
+"""An engine process of our own under asyncio: several streams at once, each token as it comes.
 
 usage: python examples/asyncio_stream.py MODEL_DIR [PROMPT ...]"""
 
@@ -17,7 +17,7 @@ async def tell(client: AsyncMPClient, tokenizer: Tokenizer, prompt: str) -> str:
     tokens: list[int] = []
     async for output in client.stream(request, timeout_s=60):
         tokens += output.new_token_ids
-        print(f"{request.request_id} +{len(output.new_token_ids)}", end="  ", flush=True)
+        print(f"[{prompt}]{tokenizer.decode(output.new_token_ids)}", end="  ", flush=True)
     return prompt + tokenizer.decode(tokens)
 
 

@@ -127,7 +127,8 @@ class Link:
         """False when there is nothing more to expect."""
         events = dict(poller.poll())  # its wake-ups: an output, wake_fd, the end of the process
         if outputs in events and not self._receive(outputs):
-            self._fail(EngineDeadError(f"the engine said that it is dead; {self.process.describe_end()}"))
+            self.process.wait(LAST_WORDS_MS / 1000)  # most often it ends at once, and then its exit status can be told
+            self._fail(EngineDeadError(f"the engine said goodbye; {self.process.describe_end()}"))
             return False
         if self._wake_fd in events:
             self._abort_unwanted()

@@ -175,7 +175,7 @@ def test_shutdown_aborts_what_takes_too_long(slow: SyncMPClient) -> None:
     slow.shutdown(timeout_s=0.3)
     *_, last = slow.stream("x")
     assert last.finish_reason == FinishReason.ABORT
-    with pytest.raises(EngineDeadError, match="closed"):
+    with pytest.raises(EngineDeadError):
         slow.add(request())
 
 
