@@ -43,6 +43,7 @@ class OutputThread(threading.Thread):
         input_queue: InputQueue,
         counters: Counters,
         client_byte_budget: int,
+        last_words_s: float = LAST_WORDS_S,
     ) -> None:
         super().__init__(name=NAME, daemon=True)
         self.dialects: dict[int, Dialect] = {}
@@ -53,6 +54,7 @@ class OutputThread(threading.Thread):
         self._input_queue = input_queue
         self._counters = counters
         self._byte_budget = client_byte_budget
+        self._last_words_s = last_words_s
         self._outboxes: dict[int, Outbox] = {}
         self._pool = BufferPool(0)
 
@@ -133,7 +135,7 @@ class OutputThread(threading.Thread):
 
     def _send_last_words(self) -> None:
         """Everything that waits, then ENGINE_CORE_DEAD to every client; what zmq holds goes on in the linger time."""
-        end = time.monotonic() + LAST_WORDS_S
+        end = time.monotonic() + self._last_words_s
         outboxes = [outbox for client, outbox in self._outboxes.items() if client != COORDINATOR]
         for outbox in outboxes:
             outbox.append([ENGINE_CORE_DEAD])

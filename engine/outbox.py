@@ -86,6 +86,7 @@ class Outbox:
     def send(self, frames: Frames) -> bool:
         """Sends, or keeps for later. False when that would go over the budget: the message is dropped, and so is
         everything after it until the client has caught up. `frames[0]` returns to the pool when it is free."""
+        self._reclaim()
         if self.held_bytes and self.held_bytes + _size(frames) > self._byte_budget:
             self.is_dropping = True
             self._pool.give(frames[0])
@@ -121,7 +122,6 @@ class Outbox:
 
     def _try_send(self, frames: Frames) -> bool:
         """All frames of a message go, or none."""
-        self._reclaim()
         parts = [zmq.Frame(f, track=True, copy=False) if len(f) >= zmq.COPY_THRESHOLD else f for f in frames]
         try:
             self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)

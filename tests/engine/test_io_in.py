@@ -204,10 +204,8 @@ def test_all_the_junk_then_a_good_request(
     frontend: RawFrontend, loop: Loop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bomb = tmp_path / "bomb"
-    sent = 0
-    for _, frames in hostile.messages(bomb):
+    for sent, (_, frames) in enumerate(hostile.messages(bomb)):
         frontend.send_frames(frames, sent % 2)
-        sent += 1
     frontend.add("good", [1, 2, 3], client=1)
     frontend.add("good too", [1, 2, 3], client=0)
     good = set()
