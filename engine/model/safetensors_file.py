@@ -106,7 +106,7 @@ def read_header(file: Path) -> dict[str, Entry]:
 def _entry(file: Path, name: str, raw: object, base: int) -> Entry:
     fields = raw if isinstance(raw, dict) else {}
     dtype, shape, offsets = fields.get("dtype"), _counts(fields.get("shape")), _counts(fields.get("data_offsets"))
-    if dtype not in ITEM_BYTES:
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise _broken(file, f"tensor {name!r} has the unknown dtype {dtype!r}")
     if shape is None or offsets is None or len(offsets) != 2:
         raise _broken(file, f"tensor {name!r} has no usable shape or data_offsets")
@@ -117,7 +117,7 @@ def _entry(file: Path, name: str, raw: object, base: int) -> Entry:
         raise _broken(
             file, f"tensor {name!r} of shape {shape} needs {expected} bytes, its offsets hold {offsets[1] - offsets[0]}"
         )
-    return Entry(file, str(dtype), tuple(shape), base + offsets[0], expected)
+    return Entry(file, dtype, tuple(shape), base + offsets[0], expected)
 
 
 def _counts(value: object) -> list[int] | None:
