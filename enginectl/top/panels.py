@@ -41,6 +41,11 @@ def stats_of(snapshot: Snapshot) -> Stats:
     return snapshot.view.stats if snapshot.view and snapshot.view.stats else Stats()
 
 
+def has_figures(snapshot: Snapshot) -> bool:
+    """False: nothing is known yet, and a zero would be a lie."""
+    return snapshot.view is not None and snapshot.view.stats is not None
+
+
 def process(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     view, stats = snapshot.view, stats_of(snapshot)
     engine = view.process if view else None
@@ -52,11 +57,17 @@ def process(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     depth = f"{_dash(stats.input_queue)}/{_dash(stats.output_queue)}"
     again = mark(restarts > 0)
     return [
-        first_fit(width, _pairs(("engine", pid), ("cpu", cpu)), _pairs(("eng", pid), ("", cpu)), _pairs(("eng", pid))),
+        first_fit(
+            width,
+            _pairs(("engine", pid), ("cpu", cpu)),
+            _pairs(("eng", pid), ("cpu", cpu)),
+            _pairs(("eng", pid), ("", cpu)),
+            _pairs(("eng", pid)),
+        ),
         first_fit(
             width,
             _pairs(("memory", rss), ("loop", _age(stats))),
-            _pairs(("mem", rss), ("", _age(stats))),
+            _pairs(("mem", rss), ("loop", _age(stats))),
             _pairs(("mem", rss)),
         ),
         first_fit(width, _pairs(("superv", boss_pid), ("rss", boss_rss)), _pairs(("sup", boss_pid))),
@@ -72,17 +83,21 @@ def queues(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     stats = stats_of(snapshot)
     stuck = stats.waiting > 0 and stats.running == 0 and snapshot.state in ("ready", "idle", "busy", "stalled")
     history = stats.history
-    skipped = labelled("skipped", str(stats.skipped), mark(stats.skipped > 0), 12)
+    known = has_figures(snapshot)
+    skipped = labelled("skipped", figures.count(stats.skipped if known else None), mark(stats.skipped > 0), 12)
     lost = stats.rejected_messages + stats.dropped_outputs
     last = _pairs(
         ("preempt", f"{figures.rate(stats.preempted_per_min)}/m"), ("in", f"{figures.rate(stats.requests_in_s)}/s")
     )
     return [
         with_spark(
-            labelled("running", figures.count(stats.running), cells=12), history.get("running", []), width, sparks
+            labelled("running", figures.count(stats.running if known else None), cells=12),
+            history.get("running", []),
+            width,
+            sparks,
         ),
         with_spark(
-            labelled("waiting", figures.count(stats.waiting), mark(stats.waiting > 0, stuck), 12),
+            labelled("waiting", figures.count(stats.waiting if known else None), mark(stats.waiting > 0, stuck), 12),
             history.get("waiting", []),
             width,
             sparks,
@@ -127,17 +142,18 @@ def kv_cache(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
 def throughput(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     stats = stats_of(snapshot)
     history = stats.history
-    ttft = f"{_plain(stats.ttft_p50_s)} p95 {_plain(stats.ttft_p95_s)}s"
-    tpot = f"{figures.milliseconds(stats.tpot_p50_ms)} p95 {figures.milliseconds(stats.tpot_p95_ms)}ms"
+    known = has_figures(snapshot)
+    ttft = _two(_plain(stats.ttft_p50_s), _plain(stats.ttft_p95_s), "s")
+    tpot = _two(figures.milliseconds(stats.tpot_p50_ms), figures.milliseconds(stats.tpot_p95_ms), "ms")
     return [
         with_spark(
-            labelled("decode", figures.count(max(0.0, stats.decode_tok_s)), cells=13),
+            labelled("decode", figures.count(max(0.0, stats.decode_tok_s) if known else None), cells=13),
             history.get("decode_tok_s", []),
             width,
             sparks,
         ),
         with_spark(
-            labelled("prefill", figures.short(max(0.0, stats.prefill_tok_s)), cells=13),
+            labelled("prefill", figures.short(max(0.0, stats.prefill_tok_s) if known else None), cells=13),
             history.get("prefill_tok_s", []),
             width,
             sparks,
@@ -160,7 +176,8 @@ TITLES: dict[str, Line] = {"throughput": [("throughput", "bold"), (" tok/s", "di
 
 def step_title(step: StepStats) -> Line:
     derived = " · from output spacing" if step.derived else ""
-    return [("step timing", "bold"), (f" (last {step.window_s:g}s, {step.steps:,} steps{derived})", "dim")]
+    steps = f"{step.steps:,} step{'' if step.steps == 1 else 's'}"
+    return [("step timing", "bold"), (f" (last {step.window_s:g}s, {steps}{derived})", "dim")]
 
 
 def step_figures(step: StepStats, least: bool = False) -> Line:
@@ -270,6 +287,10 @@ def _pairs(*pairs: tuple[str, str]) -> Line:
     for name, value in pairs:
         out += [(f"{name} " if name else "", "dim"), (value, "bold"), ("  ", "")]
     return out[:-1]
+
+
+def _two(p50: str, p95: str, unit: str) -> str:
+    return f"{p50} p95 {p95}{unit if p95 != '-' else ''}"
 
 
 def _dash(value: int | None) -> str:

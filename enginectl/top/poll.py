@@ -25,7 +25,7 @@ from enginectl.control import (
     StatusArgs,
 )
 from enginectl.errors import CtlError, Deadline, EngineDied, NotRunning, Unreachable
-from enginectl.top.snapshot import Link, Snapshot
+from enginectl.top.snapshot import DEAD_STATES, Link, Snapshot
 
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0)
 REPLY_S = 2.0
@@ -35,6 +35,8 @@ REQUESTS_REST_S = 5.0
 """The table is left alone this long after it did not come in time."""
 EVENTS_KEPT = 200
 NAMES_EVERY_S = 5.0
+QUIET_S = 1.5
+"""Without a published view for so long, the supervisor is asked for one."""
 LOG_TAIL_BYTES = 64 * 1024
 CONNECTION_ERRORS = (Deadline, EngineDied, NotRunning, Unreachable)
 
@@ -61,6 +63,7 @@ class LiveSource:
         from enginectl.client import open_control, open_stats
 
         self._control = open_control(name)
+        self._control.reply_timeout_s = REPLY_S
         try:
             self._stats = open_stats(name)
         except BaseException:
@@ -71,14 +74,14 @@ class LiveSource:
         return self._stats.read(0.0)
 
     def status(self) -> EngineView:
-        return self._control.request("status", StatusArgs(), EngineView, timeout_s=REPLY_S)
+        return self._control.request("status", StatusArgs(), EngineView)
 
     def requests(self) -> RequestList:
-        return self._control.request("requests", RequestsArgs(limit=REQUESTS_LIMIT), RequestList, timeout_s=REPLY_S)
+        return self._control.request("requests", RequestsArgs(limit=REQUESTS_LIMIT), RequestList)
 
     def events(self, since_seq: int) -> EventList:
         args = EventsArgs(limit=EVENTS_KEPT, since_seq=since_seq)
-        return self._control.request("events", args, EventList, timeout_s=REPLY_S)
+        return self._control.request("events", args, EventList)
 
     def close(self) -> None:
         self._stats.close()
@@ -216,7 +219,10 @@ class Poller:
     def _read_view(self, seen: _Seen, source: Source) -> None:
         view = source.published()
         age = self._monotonic() - seen.view_at
-        if view is None and (age > 1.5 or self.interval_s < 1.0):
+        if view is None and QUIET_S < age < float("inf") and seen.view is not None and seen.view.state in DEAD_STATES:
+            # Its supervisor ends soon after it: what the files say then is better than its last words.
+            raise EngineDied(f"engine {seen.name!r} is gone")
+        if view is None and (age > QUIET_S or self.interval_s < 1.0):
             view = source.status()
         if view is not None:
             seen.accept(view, self._monotonic())

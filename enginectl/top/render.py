@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginectl.control import RequestView
+from enginectl.control import EngineView, RequestView
 from enginectl.top import figures, panels, table, views
 from enginectl.top.layout import (
     MIN_HEIGHT,
@@ -113,7 +113,7 @@ def banners(snapshot: Snapshot, width: int) -> list[Line]:
         return out
     if view.drain is not None and snapshot.state == "draining":
         out.append(views.drain_line(view.drain))
-    elif view.reason and snapshot.state not in DEAD_STATES:
+    elif view.reason and snapshot.state not in (*DEAD_STATES, "starting"):
         out.append([(f" {snapshot.state}: {view.reason}", STATE_STYLE.get(snapshot.state, ""))])
     if view.cordoned and snapshot.state not in ("cordoned", "draining"):
         out.append([(" W cordoned: new requests are refused", "yellow")])
@@ -181,8 +181,10 @@ def body(snapshot: Snapshot, ui: Ui, width: int, room: int | None, height: int |
             return _detail(snapshot, ui, width, room)
         case "panel":
             return _expanded(snapshot, ui, width, tall)
-    if snapshot.state == "starting" and snapshot.view is not None:
-        return _starting(snapshot, width, room)
+    if snapshot.view is not None and snapshot.state == "starting":
+        return _starting(snapshot, snapshot.view, width, room)
+    if snapshot.view is not None and snapshot.is_dead and not panels.has_figures(snapshot):
+        return [*_ended(snapshot, width), *_starting(snapshot, snapshot.view, width, room)]
     return _usual(snapshot, ui, width, room, shed(width, height))
 
 
@@ -273,17 +275,16 @@ def _why_empty(snapshot: Snapshot, ui: Ui) -> str:
     return "nothing matches the filter" if ui.filter or ui.typing else "none in flight"
 
 
-def _starting(snapshot: Snapshot, width: int, room: int | None) -> list[Line]:
-    view = snapshot.view
-    if view is None:
-        return []
+def _starting(snapshot: Snapshot, view: EngineView, width: int, room: int | None) -> list[Line]:
+    """The phases of the start, or of the last one when the engine is dead; events take what is left."""
     last = (
         f" · last start took {figures.seconds(view.last_ready_after_s)}" if view.last_ready_after_s is not None else ""
     )
-    out = box(
-        [("starting", "bold yellow"), (f" {figures.span(view.uptime_s)}{last}", "dim")], views.phases(view), width
-    )
-    left = None if room is None else max(3, room - len(out))
+    title: Line = [("starting", "bold yellow"), (f" {figures.span(view.uptime_s)}{last}", "dim")]
+    if snapshot.is_dead:
+        title = [("its last start", "bold"), (last, "dim")]
+    out = box(title, views.phases(view), width) if view.phases or not snapshot.is_dead else []
+    left = None if room is None else max(3, room - len(out) - len(_ended(snapshot, width)))
     return [*out, *box([("events", "bold")], views.event_lines(snapshot.events, (left or 12) - 2), width, left)]
 
 

@@ -71,7 +71,7 @@ def post_mortem(view: EngineView) -> list[Line]:
         )
         out += [labelled("  cause:", end.cause)] if end.cause else []
         out += [labelled("  evidence:", end.evidence)] if end.evidence else []
-    if view.reason:
+    if view.reason and not (end is not None and end.cause and end.cause in view.reason):
         out.append(labelled("  reason:", view.reason))
     if view.next_restart_in_s is not None:
         out.append(labelled("  restart in:", figures.seconds(view.next_restart_in_s)))
@@ -109,7 +109,7 @@ def event_line(events: tuple[EventView, ...], width: int) -> Line:
         return [("nothing yet", "dim")]
     out: Line = []
     for event in reversed(events):
-        piece: Line = [(figures.clock(event.ts) + " ", "dim"), (event.text or event.type, "")]
+        piece: Line = [(figures.clock(event.ts) + " ", "dim"), (event.type, "cyan"), (f" {event.text}", "")]
         if out and width_of(out) + 3 + width_of(piece) > width:
             break
         out += [("   ", ""), *piece] if out else piece

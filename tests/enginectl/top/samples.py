@@ -112,8 +112,8 @@ def requests(count: int = 42) -> tuple[RequestView, ...]:
 
 def events() -> tuple[EventView, ...]:
     return (
-        EventView(ts=NOW - 31, seq=1, type="call", text="call reset_prefix_cache by uid 1000"),
-        EventView(ts=NOW, seq=2, type="slow_step", text="slow step 88197 (61ms): prefill 8,192 tokens"),
+        EventView(ts=NOW - 31, seq=1, type="call", text="reset_prefix_cache by uid 1000"),
+        EventView(ts=NOW, seq=2, type="slow-step", text="88197 (61ms): prefill 8,192 tokens"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 
 import pytest
 from rich.console import Console
@@ -25,7 +26,7 @@ def test_box_is_exact() -> None:
 def test_shedding_follows_the_documented_order() -> None:
     seen: list[frozenset[str]] = [layout.shed(100, height) for height in range(30, 9, -1)]
     assert seen[0] == frozenset()
-    for before, after in zip(seen, seen[1:], strict=False):
+    for before, after in itertools.pairwise(seen):
         assert before <= after
     for gone in seen:
         assert gone == frozenset(layout.PARTS[: len(gone)])

@@ -191,6 +191,35 @@ def test_a_death_while_we_look_keeps_the_last_figures(peer: Peer, poller: Poller
     assert shown.view.stats.decode_tok_s == 1912.0
 
 
+def test_the_last_words_of_a_supervisor_give_way_to_the_files(peer: Peer, poller: Poller, clock: Clock) -> None:
+    peer.view = samples.view("failed")
+    assert poller.look().is_dead
+    peer.publishes = False
+    wait_until(lambda: poller._seen.source.published() is None, what="nothing published is left")  # type: ignore[union-attr]
+    end = ExitInfo(code=1, cause="out of memory")
+    write_json(paths_of("qwen").record, Record(name="qwen", state="failed", ended=True, last_exit=end))
+    clock.now += 2.0
+    poller.look()
+    shown = poller.look()
+    assert shown.view is not None
+    assert shown.view.last_exit == end
+
+
+def test_a_dead_engine_that_is_started_again_is_seen(engine_dirs: Path, poller: Poller, clock: Clock) -> None:
+    make_state_dir("qwen")
+    write_json(paths_of("qwen").record, Record(name="qwen", state="failed", ended=True))
+    assert poller.look().is_dead
+    second = Peer(register())
+    second.publishes = False
+    second.start()
+    try:
+        clock.now += 10.0
+        assert poller.look().state == "busy"
+    finally:
+        poller._seen.drop()
+        second.stop()
+
+
 def test_switching_forgets_the_other_engine(peer: Peer, poller: Poller, clock: Clock) -> None:
     other = Peer(register("tiny"), "tiny")
     other.view = samples.view(name="tiny")

@@ -147,7 +147,7 @@ def test_all_figures_of_the_drawing_are_there() -> None:
         "sample 0.7",
         "update 0.4",
         "requests 42 · sort: age ▼ · filter: -",
-        "slow step 88197",
+        "slow-step 88197",
     ):
         assert word in shown, word
 
