@@ -94,6 +94,13 @@ def with_arrays(number: int, size: int) -> EngineCoreOutput:
     return EngineCoreOutput(str(number), [], Logprobs(*arrays), num_nans_in_logits=zlib.crc32(b"".join(data)))
 
 
+def long_then_short(number: int, size: int) -> EngineCoreOutput:
+    """A body of `size` bytes with a short frame behind it: the tracker of the whole send is done at once."""
+    output = numbered(number, size)
+    output.new_prompt_logprobs = with_arrays(number, 300).new_logprobs
+    return output
+
+
 def check(output: EngineCoreOutput, number: int) -> None:
     assert output.request_id == str(number)
     if output.new_logprobs is None:
@@ -129,7 +136,7 @@ def test_in_the_clients_dialect(tmp_path: Path, dialect: Dialect | None, fields:
         assert len(body[1][0]) == fields
 
 
-@pytest.mark.parametrize("make", [numbered, with_arrays])
+@pytest.mark.parametrize("make", [numbered, with_arrays, long_then_short])
 @pytest.mark.parametrize("address", ["ipc", "tcp"])
 def test_long_outputs_against_a_slow_reader(tmp_path: Path, make: object, address: str) -> None:
     """2,000 outputs over 64 KiB; the reader is slower than the writer and holds two messages at most."""
@@ -212,19 +219,21 @@ def test_one_output_over_the_whole_budget_still_goes(tmp_path: Path) -> None:
 
 def test_last_words_come_last_and_to_everybody() -> None:
     """The reader is slow. Over tcp: on ipc a full PULL whose peer closes loses what it has not taken (libzmq)."""
-    with RawFrontend(num_clients=3, output_hwm=1) as frontend:
-        with running(frontend, budget=1024**3, last_words_s=LAST_WORDS_S) as loop:
-            for number in range(400):
-                loop.emit(0, numbered(number, 20_000))
-            loop.emit(1, numbered(1, 80_000))
-            loop.output_queue.put(LastWords())
-            for number in range(400):
-                check(read_one(frontend, 0), number)
-            check(read_one(frontend, 1), 1)
-            for client in range(3):
-                assert frontend.recv_output(client) == [ENGINE_CORE_DEAD]
-            loop.thread.join(TIMEOUT_S)
-            assert not loop.thread.is_alive()
+    with (
+        RawFrontend(num_clients=3, output_hwm=1) as frontend,
+        running(frontend, budget=1024**3, last_words_s=LAST_WORDS_S) as loop,
+    ):
+        for number in range(400):
+            loop.emit(0, numbered(number, 20_000))
+        loop.emit(1, numbered(1, 80_000))
+        loop.output_queue.put(LastWords())
+        for number in range(400):
+            check(read_one(frontend, 0), number)
+        check(read_one(frontend, 1), 1)
+        for client in range(3):
+            assert frontend.recv_output(client) == [ENGINE_CORE_DEAD]
+        loop.thread.join(TIMEOUT_S)
+        assert not loop.thread.is_alive()
 
 
 def test_last_words_do_not_wait_for_ever(tmp_path: Path) -> None:
