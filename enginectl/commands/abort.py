@@ -59,7 +59,8 @@ def command(
             _ask(connected, older, yes)
         args = AbortArgs(ids=ids or [], all=all, older_s=older, timeout_s=timeout)
         items = connected.control.request("abort", args, AbortResult, timeout_s=timeout + 5.0).items
-    return _report(items, connected.name)
+    order = {asked: place for place, asked in enumerate(ids or [])}
+    return _report(sorted(items, key=lambda item: order.get(item.asked, 0)), connected.name)
 
 
 def _ask(engine: Engine, older_s: float | None, yes: bool) -> None:

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from engine.messages import ArgInfo, UtilityInfo
+from enginectl.errors import NoSuchUtility, UsageError
+from enginectl.utility_args import bind, find_utility, loose, signature
+
+FALSE = Raw(msgspec.msgpack.encode(False))
+RESET = UtilityInfo(name="reset", args=[ArgInfo(name="running", type="bool", default=FALSE),
+                                        ArgInfo(name="connector", type="bool", default=FALSE)])  # fmt: skip
+SLEEP = UtilityInfo(
+    name="sleep",
+    args=[
+        ArgInfo(name="level", type="int", required=True),
+        ArgInfo(name="mode", type="abort|wait|keep", choices=["abort", "wait", "keep"]),
+        ArgInfo(name="factor", type="float"),
+        ArgInfo(name="tags", type="list[str] | None"),
+        ArgInfo(name="any", type="Raw"),
+    ],
+)
+
+
+def values(packed: list[Raw]) -> list[Any]:
+    return [msgspec.msgpack.decode(one) for one in packed]
+
+
+def test_words_are_typed_in_order_and_by_name() -> None:
+    assert values(bind(SLEEP, ["2", "keep"], ["tags=a,b", "factor=0.5"])) == [2, "keep", 0.5, ["a", "b"]]
+    assert values(bind(SLEEP, ["0x10"], ["any={\"a\":1}"]))[4] == {"a": 1}
+    assert values(bind(SLEEP, ["1", "keep", "1", "null"], [])) == [1, "keep", 1.0, None]
+    assert values(bind(RESET, [], ["connector=true"])) == [False, True]
+    assert bind(RESET, [], []) == []
+
+
+def test_json_gives_all_at_once() -> None:
+    assert values(bind(SLEEP, [], [], [1, "wait"])) == [1, "wait"]
+    assert values(bind(SLEEP, [], [], {"level": 1, "tags": ["x"]}))[3] == ["x"]
+    assert bind(RESET, [], [], []) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "given", "said"),
+    [
+        ([], [], None, "level is missing"),
+        (["x"], [], None, "wants int"),
+        (["1", "kep"], [], None, "did you mean 'keep'"),
+        (["1", "keep", "much"], [], None, "wants float"),
+        (["1"], ["level=2"], None, "given twice"),
+        (["1"], ["modus=keep"], None, "did you mean 'mode'"),
+        (["1"], ["mode"], None, "key=value"),
+        (["1"] * 6, [], None, "at most 5"),
+        (["1"], [], [1], "excludes"),
+        ([], [], 7, "list or a map"),
+        ([], [], {"leve": 1}, "'level'"),
+        ([], [], [1] * 6, "at most 5"),
+        (["1"], ["tags=[oops"], None, "wants list"),
+    ],
+)
+def test_mistakes_name_the_argument(words: list[str], named: list[str], given: object, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        bind(SLEEP, words, named, given)
+    assert said in caught.value.message
+
+
+def test_booleans() -> None:
+    assert values(bind(RESET, ["yes", "0"], [])) == [True, False]
+    with pytest.raises(UsageError, match="wants bool"):
+        bind(RESET, ["maybe"], [])
+
+
+def test_unknown_utilities_suggest() -> None:
+    with pytest.raises(NoSuchUtility) as caught:
+        find_utility([RESET, SLEEP], "sleap")
+    assert "'sleep'" in caught.value.message
+    assert caught.value.exit == 4
+
+
+def test_signature_and_loose_values() -> None:
+    assert signature(RESET) == "reset [running: bool = false] [connector: bool = false]"
+    assert [loose(word) for word in ("1", "true", "abc", "[1]")] == [1, True, "abc", [1]]
