@@ -172,15 +172,19 @@ class Poller:
             self._seen.drop()
 
     def look(self) -> Snapshot:
-        """One round. Blocks at most a few times REPLY_S; never raises for what an engine or its files do."""
+        """One round. Blocks at most a few times REPLY_S; what goes wrong becomes the snapshot's Link."""
         if self._seen.name != self.name:
             self._seen.drop()
             self._seen = _Seen(self.name)
         seen, now = self._seen, self._monotonic()
-        if seen.source is None and now >= seen.retry_at:
-            self._open(seen, now)
-        if seen.source is not None:
-            self._read(seen, seen.source)
+        try:
+            if seen.source is None and now >= seen.retry_at:
+                self._open(seen, now)
+            if seen.source is not None:
+                self._read(seen, seen.source)
+        except Exception as error:  # a bug here must not freeze the picture without a word
+            seen.drop()
+            seen.fail(f"{type(error).__name__}: {error}", now)
         if now - self._names_at >= NAMES_EVERY_S:
             self._known, self._names_at = self._names(), now
         self._seq += 1

@@ -53,7 +53,7 @@ def render(
 ) -> Frame:
     """`now` is wall clock, s: only the age of a frozen picture depends on it."""
     if height is not None and (width < MIN_WIDTH or height < MIN_HEIGHT):
-        return Frame([one_line(snapshot)], width, height=height, ascii_only=ascii_only)
+        return Frame([one_line(snapshot, ui)], width, height=height, ascii_only=ascii_only)
     head = [header(snapshot, ui, width, now), *banners(snapshot, width)]
     foot = [] if height is None else [footer(ui, width)]
     room = None if height is None else height - len(head) - len(foot)
@@ -65,7 +65,7 @@ def render(
     if ui.view == "help":
         lines = overlay(lines, views.help_box(width), width)
     if ui.dialog is not None:
-        lines = overlay(lines, views.dialog_box(ui.dialog, width), width)
+        lines = overlay(lines, views.dialog_box(ui.dialog, width, len(lines)), width)
     return Frame([*head, *lines, *foot], width, height=height, ascii_only=ascii_only)
 
 
@@ -145,8 +145,12 @@ def footer(ui: Ui, width: int) -> Line:
     return line
 
 
-def one_line(snapshot: Snapshot) -> Line:
-    """Everything a screen below 40x10 can hold."""
+def one_line(snapshot: Snapshot, ui: Ui) -> Line:
+    """Everything a screen below 40x10 can hold; an open question comes first, so that no key answers it unseen."""
+    if ui.dialog is not None:
+        return [*views.dialog_choice(ui.dialog), (ui.dialog.target or ui.dialog.engine, "bold")]
+    if ui.notice or ui.typing is not None:
+        return footer(ui, MIN_WIDTH)
     stats = panels.stats_of(snapshot)
     away = "" if snapshot.link.is_live else f"{snapshot.link.state} "
     return [
@@ -207,7 +211,9 @@ def _usual(snapshot: Snapshot, ui: Ui, width: int, room: int | None, gone: froze
 def _ended(snapshot: Snapshot, width: int) -> list[Line]:
     if not snapshot.is_dead or snapshot.view is None:
         return []
-    return box([(f"engine {snapshot.state}", "bold red")], views.post_mortem(snapshot.view), width, style="red")
+    return box(
+        [(f"engine {snapshot.state}", "bold red")], views.post_mortem(snapshot.view, width - 4), width, style="red"
+    )
 
 
 def _small_panels(snapshot: Snapshot, width: int, gone: frozenset[str]) -> list[Line]:

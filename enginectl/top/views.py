@@ -43,16 +43,20 @@ def drain_line(drain: DrainProgress) -> Line:
         (f" of {figures.span(drain.grace_s)}", "dim"),
         *labelled("   left", str(left)),
         *labelled("  tokens", figures.count(drain.tokens_left)),
-        *labelled("  eta", figures.seconds(drain.eta_s)),
+        *labelled("  eta", _eta(drain.eta_s)),
     ]
     if drain.worst_id:
-        line += [*labelled("  worst", drain.worst_id), (f" ({figures.seconds(drain.worst_eta_s)})", "dim")]
+        line += [*labelled("  worst", drain.worst_id), (f" ({_eta(drain.worst_eta_s)})", "dim")]
     if drain.will_miss:
         line += [("  W will miss: " + ", ".join(drain.will_miss[:3]), "yellow")]
     return line
 
 
-def post_mortem(view: EngineView) -> list[Line]:
+def _eta(value: float | None) -> str:
+    return "-" if value is None else figures.span(value)
+
+
+def post_mortem(view: EngineView, width: int) -> list[Line]:
     """How it ended, why, where the evidence is, what comes next."""
     out: list[Line] = []
     end = view.last_exit
@@ -69,7 +73,9 @@ def post_mortem(view: EngineView) -> list[Line]:
                 (f"   in phase {end.phase}" if end.phase else "", ""),
             ]
         )
-        out += [labelled("  cause:", end.cause)] if end.cause else []
+        out += [
+            labelled("  cause:" if i == 0 else "        ", row) for i, row in enumerate(wrap(end.cause, width - 9)[:6])
+        ]
         out += [labelled("  evidence:", end.evidence)] if end.evidence else []
     if view.reason and not (end is not None and end.cause and end.cause in view.reason):
         out.append(labelled("  reason:", view.reason))
@@ -195,20 +201,26 @@ QUESTIONS = {
 }
 
 
-def dialog_box(dialog: Dialog, width: int) -> list[Line]:
-    """Engine and object named, Cancel chosen first."""
-    room = max(20, min(width, 78) - 4)
-    text = QUESTIONS[dialog.action].format(target=dialog.target)
-    body: list[Line] = [[("engine  ", "dim"), (dialog.engine, "bold")], []]
-    body += [[(row, "")] for row in wrap(text, room)]
-    body.append([])
-    names = ("Cancel", dialog.action.capitalize())
-    buttons: Line = []
-    for index, name in enumerate(names):
+def dialog_box(dialog: Dialog, width: int, rows: int) -> list[Line]:
+    """Engine and object named, Cancel chosen first. With few rows the hints go, then the end of the question; the
+    choice never does."""
+    cells = max(20, min(width, 78))
+    question: list[Line] = [
+        [(row, "")] for row in wrap(QUESTIONS[dialog.action].format(target=dialog.target), cells - 4)
+    ]
+    choice = dialog_choice(dialog)
+    body = [*question, [], choice, [("left/right choose, Enter does it, Esc cancels", "dim")]]
+    if len(body) + 2 > rows:
+        body = [*question[: max(0, rows - 3)], choice]
+    return box([(f"{dialog.action} · engine ", "bold"), (dialog.engine, "bold cyan")], body, cells, style="yellow")
+
+
+def dialog_choice(dialog: Dialog) -> Line:
+    out: Line = []
+    for index, name in enumerate(("Cancel", dialog.action.capitalize())):
         chosen = index == dialog.choice
-        buttons += [(f" >{name}< " if chosen else f"  {name}  ", "reverse" if chosen else ""), ("  ", "")]
-    body += [buttons, [("left/right choose, Enter does it, Esc cancels", "dim")]]
-    return box([(dialog.action, "bold")], body, min(width, 78), style="yellow")
+        out += [(f" >{name}< " if chosen else f"  {name}  ", "reverse" if chosen else ""), ("  ", "")]
+    return out
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -18,6 +18,7 @@ from types import TracebackType
 from tests.support.wait import wait_until
 
 ENTER, LEAVE, SHOW = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
+END = b"<end of output>"
 _ADOPT = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 
 
@@ -82,12 +83,10 @@ class Screen:
     def end(self, timeout_s: float = 15.0) -> int:
         """The program's exit status, once everything that it wrote is in `output`."""
         code = self.process.wait(timeout_s)
-        wait_until(lambda: self._is_quiet(), what="all output")
+        os.write(self.slave, END)  # after all that the program wrote
+        wait_until(lambda: self.output.endswith(END), what="all output")
+        self.output = self.output.removesuffix(END)
         return code
-
-    def _is_quiet(self) -> bool:
-        ready = struct.unpack("i", fcntl.ioctl(self.master, termios.FIONREAD, b"\0" * 4))[0]
-        return ready == 0
 
     @property
     def is_restored(self) -> bool:

@@ -220,6 +220,16 @@ def test_a_dead_engine_that_is_started_again_is_seen(engine_dirs: Path, poller: 
         second.stop()
 
 
+def test_a_bug_in_the_poller_is_said_and_tried_again(engine_dirs: Path, clock: Clock) -> None:
+    def connect(name: str) -> poll.Source:
+        raise ZeroDivisionError("ours")
+
+    shown = Poller("qwen", lambda snapshot: None, monotonic=clock, connect=connect).look()
+    assert shown.link.state == "lost"
+    assert shown.link.reason == "ZeroDivisionError: ours"
+    assert shown.link.retry_in_s == 0.5
+
+
 def test_switching_forgets_the_other_engine(peer: Peer, poller: Poller, clock: Clock) -> None:
     other = Peer(register("tiny"), "tiny")
     other.view = samples.view(name="tiny")

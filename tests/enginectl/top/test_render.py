@@ -237,7 +237,7 @@ def test_draining_shows_what_is_left() -> None:
         "draining 9s of 2m00s",
         "left 3",
         "tokens 14,200",
-        "eta 8.00s",
+        "eta 8s",
         "worst cmpl-91c",
         "will miss: cmpl-91c",
     ):
@@ -255,8 +255,18 @@ def test_a_frozen_picture_says_its_age() -> None:
 
 def test_the_dialog_names_engine_and_object() -> None:
     shown = text(samples.snapshot(), 80, 24, Ui(allow_actions=True, dialog=Dialog("abort", "qwen", "cmpl-91c")))
-    for word in ("engine  qwen", "Abort request cmpl-91c?", ">Cancel<"):
+    for word in ("abort · engine qwen", "Abort request cmpl-91c?", ">Cancel<"):
         assert word in shown
+
+
+@pytest.mark.parametrize("size", [(40, 10), (30, 8), (60, 12), (100, 32)])
+@pytest.mark.parametrize("target", ["cmpl-91c", "x" * 400])
+def test_no_dialog_is_answered_unseen(size: tuple[int, int], target: str) -> None:
+    for choice, word in ((0, ">Cancel<"), (1, ">Abort<")):
+        ui = Ui(allow_actions=True, dialog=Dialog("abort", "qwen", target, choice))
+        shown = text(samples.snapshot(), *size, ui)
+        assert word in shown
+        assert target[:6] in shown
 
 
 def test_ascii_frames_are_ascii() -> None:
