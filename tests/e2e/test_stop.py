@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from enginectl.identity import is_alive
+from tests.support.ctl import Ctl
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+def test_stop_says_each_stage_and_leaves_nothing(ctl: Ctl) -> None:
+    ctl.start("t")
+    before = ctl.processes()
+    result = ctl.ok("stop", "t")
+    assert result.out.startswith("t  stopped in ")
+    assert "gone" in result.err
+    assert not any(is_alive(who) for who in before)
+    assert ctl.ok("stop", "t", "-o", "json").document["changed"] is False
+    assert ctl("status", "t", "--exit-status").code == 3
+    assert ctl("stop", "nobody").code == 4
+
+
+def test_requests_in_flight_need_yes(ctl: Ctl) -> None:
+    ctl.start("t")
+    child = ctl.generate()
+    ctl.wait_running(1)
+    refused = ctl("stop", "t")
+    assert (refused.code, "1 request" in refused.err) == (6, True)
+    document = ctl.ok("stop", "t", "--yes", "--grace", "0s", "-o", "json").document
+    assert (document["changed"], document["state"]) == (True, "exited")
+    assert child.wait(20) == 1
+
+
+def test_all_stops_each(ctl: Ctl) -> None:
+    ctl.start("a")
+    ctl.start("b")
+    both = ctl("status")
+    assert (both.code, "a, b" in both.err) == (2, True)
+    assert [item["name"] for item in ctl.ok("stop", "--all", "-o", "json").document["items"]] == ["a", "b"]
+    assert ctl("status", "a", "-p", "state").out == "exited\n"
+
+
+def test_a_stop_that_is_killed_still_stops_the_engine(ctl: Ctl) -> None:
+    ctl.start("t")
+    before = ctl.processes()
+    child = ctl.popen("stop", "t")
+    wait_until(lambda: ctl("status", "t", "-p", "state").out != "idle\n", 20.0, "stopping")
+    child.kill()
+    wait_until(lambda: not any(is_alive(who) for who in before), 20.0, "gone")
+
+
+def test_kill_needs_yes_and_names_the_signal(ctl: Ctl) -> None:
+    ctl.start("t")
+    assert ctl("kill", "t").code == 6
+    assert ctl.ok("kill", "t", "--yes").out == "t  killed, signal 9 KILL\n"
+    assert ctl.ok("kill", "t", "--yes", "-o", "json").document["changed"] is False
+
+
+def test_restart_has_the_same_settings(ctl: Ctl) -> None:
+    ctl.start("t", "--set", "max_num_seqs=9")
+    before = ctl.ok("status", "t", "-o", "json").document
+    after = ctl.ok("restart", "t", "-o", "json").document
+    assert after["ready"]["max_num_seqs"] == 9
+    assert after["process"]["pid"] != before["process"]["pid"]
+    ctl.ok("stop", "t")
+    assert ctl.ok("restart", "t", "-o", "json").document["changed"] is True
+
+
+def test_drain_lets_requests_finish(ctl: Ctl) -> None:
+    ctl.start("t")
+    child = ctl.generate(tokens=200)
+    ctl.wait_running(1)
+    result = ctl.ok("drain", "t", "--grace", "60s")
+    assert "new requests refused" in result.err
+    assert "1 running, 0 waiting" in result.err
+    assert result.out.startswith("t  drained in ")
+    out, _ = child.communicate(timeout=20)
+    assert (child.returncode, bool(out)) == (0, True)
+
+
+def test_a_drain_that_misses_its_deadline_says_whom(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="50")
+    child = ctl.generate()
+    external = ctl.wait_running(1)[0]["external_id"]
+    result = ctl("drain", "t", "--grace", "1s", "-o", "json")
+    assert result.code == 124
+    assert "1 request aborted" in result.document["message"]
+    assert external in result.err
+    assert child.wait(20) == 1
+
+
+def test_ctrl_c_leaves_the_drain_and_uncordon_cancels_it(ctl: Ctl) -> None:
+    ctl.start("t")
+    request = ctl.generate()
+    ctl.wait_running(1)
+    child = ctl.popen("drain", "t", "--grace", "60s")
+    wait_until(lambda: ctl("status", "t", "-p", "state").out == "draining\n", 20.0, "draining")
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=10)
+    assert child.returncode == 130
+    assert "goes on draining" in err
+    assert ctl("status", "t", "-p", "state").out == "draining\n"
+    watcher = ctl.popen("drain", "t", "--grace", "60s")
+    watcher.stderr.readline()  # type: ignore[union-attr]
+    assert "drain cancelled" in ctl.ok("uncordon", "t").out
+    assert watcher.wait(20) == 5
+    ctl.ok("abort", "--all", "--yes")
+    request.wait(20)
+    ctl.ok("generate", "on it goes", "--max-tokens", "2")
+
+
+def test_on_timeout_fail_aborts_nobody(ctl: Ctl) -> None:
+    ctl.start("t")
+    child = ctl.generate()
+    ctl.wait_running(1)
+    assert ctl("drain", "t", "--grace", "1s", "--on-timeout", "fail").code == 124
+    assert len(ctl.requests()) == 1
+    assert ctl("generate", "x").code == 5
+    ctl.ok("stop", "t", "--yes", "--grace", "0s")
+    child.wait(20)
