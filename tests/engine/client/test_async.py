@@ -27,7 +27,7 @@ from engine.messages import EngineCoreRequest, EngineStats, RequestTable
 from tests.engine.client.conftest import Configure, engine_children
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.usefixtures("sockets")
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sockets")]
 DEAD_WITHIN_S = 2.0
 
 

@@ -83,6 +83,7 @@ def test_a_paused_scheduler_is_told_and_goes_on_later(configure: Configure) -> N
         assert count(stream) == 2
 
 
+@pytest.mark.e2e
 def test_sleep_and_wake_up(configure: Configure) -> None:
     with InprocClient(configure("uniproc", kv_memory=2**20, num_gpu_blocks=None)) as client:
         before = [output.new_token_ids for output in client.stream(request("a", 5))]
@@ -129,6 +130,7 @@ def test_a_step_that_fails_is_a_death(configure: Configure) -> None:
     client.close()
 
 
+@pytest.mark.e2e
 def test_memory_is_flat_over_five_lives(configure: Configure) -> None:
     """The second life pays for what torch keeps; after it the process does not grow."""
     config = configure("uniproc", kv_memory=16 * 2**20, num_gpu_blocks=None)

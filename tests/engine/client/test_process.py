@@ -15,6 +15,7 @@ import pytest
 from engine.client.process import UNKNOWN_EXIT, EngineProcess, StatusReader, error_line
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.e2e
 Spawn = Callable[[str], EngineProcess]
 
 

@@ -10,7 +10,7 @@ from engine.client import AsyncMPClient, EngineConfig, InprocClient, SamplingPar
 from engine.client.launcher import Launch
 from engine.messages import EngineCoreRequest
 
-pytestmark = pytest.mark.usefixtures("sockets")
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sockets")]
 
 PROMPTS = [[5 + n, 17, 3 * n + 40, 99, 260 - n] for n in range(6)]
 

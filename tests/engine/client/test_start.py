@@ -17,7 +17,7 @@ from engine.errors import EngineStartError
 from tests.engine.client.conftest import Configure, engine_children
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.usefixtures("sockets")
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sockets")]
 
 
 @pytest.mark.parametrize("launch", ["command", "process"])

@@ -31,7 +31,7 @@ from engine.messages import EngineCoreOutput, EngineCoreRequest, EngineDescripti
 from tests.engine.client.conftest import Configure
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.usefixtures("sockets")
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("sockets")]
 DEAD_WITHIN_S = 2.0
 
 
@@ -293,3 +293,25 @@ def test_raw_results_survive_later_messages(client: SyncMPClient) -> None:
     for _ in range(50):
         client.call("stats")
     assert msgspec.msgpack.decode(first, type=EngineDescription).pid == client.pid
+
+
+def test_every_live_request_ends_with_an_output_when_the_engine_is_shut_down(configure: Configure) -> None:
+    with SyncMPClient(configure("Slow", max_num_seqs=8)) as client:
+        for number in range(16):
+            client.add(request(f"r{number}", 1000))
+        wait_until(lambda: client.call("stats", result_type=EngineStats).running == 8, 10.0, "eight run")
+        client.shutdown()
+        for number in range(16):
+            *_, last = client.stream(f"r{number}")
+            assert last.finish_reason == FinishReason.ABORT
+
+
+def test_a_fork_of_the_program_leaves_the_engine_alone(client: SyncMPClient) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            client.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(tokens_of(client.stream(request("x", 3), timeout_s=20))) == 3
