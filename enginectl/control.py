@@ -330,11 +330,29 @@ class GenerateArgs(Struct, kw_only=True):
     cache_salt: str | None = None
 
 
+class Array(Struct, array_like=True):
+    """One array, its bytes inline: dtype as `<i4` or `float32`, C order."""
+
+    dtype: str
+    shape: list[int]
+    data: bytes
+
+
+class LogprobTables(Struct, array_like=True):
+    """For each token the chosen one first, then the best: token_ids and logprobs (T, k+1), ranks (T,)."""
+
+    token_ids: Array
+    logprobs: Array
+    ranks: Array
+
+
 class GenerateChunk(Struct, kw_only=True, omit_defaults=True):
     request_id: str
     token_ids: list[int]
     logprobs: Raw = NIL
+    """LogprobTables"""
     prompt_logprobs: Raw = NIL
+    """LogprobTables"""
 
 
 class GenerateEnd(Struct, kw_only=True):

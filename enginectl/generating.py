@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import MsgspecError, Raw, msgpack
 
-from engine.messages import Logprobs, NdArray, SamplingParams
+from engine.messages import SamplingParams
 from enginectl.client import Engine
-from enginectl.control import GenerateArgs, GenerateChunk, GenerateEnd
+from enginectl.control import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
 from enginectl.errors import GenerationFailed, UsageError
 from enginectl.tokens import Detokenizer, StopStrings
 
@@ -122,7 +122,7 @@ def read_logprobs(raw: Raw, tokenizer: Tokenizer | None) -> list[JsonMap]:
     if bytes(raw) in (b"", b"\xc0"):
         return []
     try:
-        tables = msgpack.decode(raw, type=Logprobs)
+        tables = msgpack.decode(raw, type=LogprobTables)
     except MsgspecError:
         return []
     ids, values, ranks = _rows(tables.token_ids), _rows(tables.logprobs), _rows(tables.ranks)
@@ -139,7 +139,7 @@ def _token_map(ids: list[float], values: list[float], rank: float, tokenizer: To
     return one(0) | {"rank": int(rank), "top": [one(place) for place in range(1, len(ids))]}
 
 
-def _rows(array: NdArray) -> list[list[float]]:
+def _rows(array: Array) -> list[list[float]]:
     """A 1- or 2-dimensional array as rows; a dtype we do not know is an empty table."""
     code = _FORMATS.get(array.dtype)
     if code is None:

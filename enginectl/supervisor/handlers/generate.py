@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw
 
 from engine.messages import NIL, EngineCoreOutput, EngineCoreRequest, FinishReason, Logprobs
-from enginectl.control import GenerateArgs, GenerateChunk, GenerateEnd
+from enginectl.control import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
 from enginectl.envelope import pack
 from enginectl.errors import Conflict, CtlError, GenerationFailed, UsageError
 from enginectl.supervisor.inflight import Flight
@@ -70,7 +70,10 @@ def _on_output(session: Session, flight: Flight, output: EngineCoreOutput, finis
 
 
 def _raw(value: Logprobs | None) -> Raw:
-    return NIL if value is None else pack(value)
+    if value is None:
+        return NIL
+    arrays = (Array(array.dtype, array.shape, array.data) for array in (value.token_ids, value.logprobs, value.ranks))
+    return pack(LogprobTables(*arrays))
 
 
 def _finish(session: Session, flight: Flight, last: EngineCoreOutput) -> None:
