@@ -119,7 +119,7 @@ def size(value: int | None) -> str:
     """Bytes: 912MB, 1.4GiB."""
     if not value:
         return "-"
-    return f"{value / 2**20:.0f}MB" if value < 2**30 else f"{value / 2**30:.1f}GiB"
+    return f"{value / 2**20:.0f}MB" if value < 1000 * 2**20 else f"{value / 2**30:.1f}GiB"
 
 
 def clock(ts: float) -> str:

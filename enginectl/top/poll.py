@@ -178,10 +178,9 @@ class Poller:
             self._seen = _Seen(self.name)
         seen, now = self._seen, self._monotonic()
         try:
-            if seen.source is None and now >= seen.retry_at:
-                self._open(seen, now)
-            if seen.source is not None:
-                self._read(seen, seen.source)
+            self._connect_and_read(seen, now)
+            if seen.source is None and seen.retry_at <= now:  # it ended just now: what do the files say?
+                self._connect_and_read(seen, now)
         except Exception as error:  # a bug here must not freeze the picture without a word
             seen.drop()
             seen.fail(f"{type(error).__name__}: {error}", now)
@@ -189,6 +188,12 @@ class Poller:
             self._known, self._names_at = self._names(), now
         self._seq += 1
         return self._snapshot(seen, self._monotonic())
+
+    def _connect_and_read(self, seen: _Seen, now: float) -> None:
+        if seen.source is None and now >= seen.retry_at:
+            self._open(seen, now)
+        if seen.source is not None:
+            self._read(seen, seen.source)
 
     def _open(self, seen: _Seen, now: float) -> None:
         try:
@@ -211,7 +216,7 @@ class Poller:
             seen.drop()
             seen.fail(error.message, self._monotonic())
             if isinstance(error, EngineDied | NotRunning):
-                seen.retry_at = self._monotonic()
+                seen.retry_at = float("-inf")
             return
         except CtlError as error:
             seen.reason = _text(error)

@@ -199,8 +199,8 @@ def test_the_last_words_of_a_supervisor_give_way_to_the_files(peer: Peer, poller
     end = ExitInfo(code=1, cause="out of memory")
     write_json(paths_of("qwen").record, Record(name="qwen", state="failed", ended=True, last_exit=end))
     clock.now += 2.0
-    poller.look()
     shown = poller.look()
+    assert shown.link.is_live
     assert shown.view is not None
     assert shown.view.last_exit == end
 
