@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     args = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
     if args == ["--version"]:
-        sys.exit(_ending(lambda: _version()))
+        _leave(_ending(_version))
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _terminate)

@@ -90,7 +90,9 @@ def test_help_explains_errors_and_verbs(served: Ctl) -> None:
     assert served("help", "E1204x").code == 2
 
 
-@pytest.mark.parametrize("args", [["ps"], ["status"], ["requests"], ["events"], ["call", "--list"], ["version"], ["help"]])
+@pytest.mark.parametrize(
+    "args", [["ps"], ["status"], ["requests"], ["events"], ["call", "--list"], ["version"], ["help"]]
+)
 def test_every_look_has_one_document(served: Ctl, args: list[str]) -> None:
     result = served.ok(*args, "-o", "json")
     json.loads(result.out)

@@ -64,7 +64,9 @@ def test_a_failed_start_says_phase_and_cause(ctl: Ctl) -> None:
 
 def test_dry_run_starts_nothing(ctl: Ctl) -> None:
     ctl.make_model()
-    plan = ctl.ok("start", "t", "--model", str(ctl.model), "--set", "kv_memory=1MiB", "--dry-run", "-o", "json").document
+    plan = ctl.ok(
+        "start", "t", "--model", str(ctl.model), "--set", "kv_memory=1MiB", "--dry-run", "-o", "json"
+    ).document
     assert plan["kind"] == "Plan"
     assert plan["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 4
     assert plan["origins"]["kv_memory"] == "flag"

@@ -47,7 +47,9 @@ def test_what_has_ended_can_never_become_ready_but_is_stopped() -> None:
         assert not parse_condition("ready").is_impossible(view(state))
 
 
-@pytest.mark.parametrize(("word", "near"), [("redy", "ready"), ("runing<3", "running"), ("stoped", "stopped"), ("<3", ""), ("", "")])
+@pytest.mark.parametrize(
+    ("word", "near"), [("redy", "ready"), ("runing<3", "running"), ("stoped", "stopped"), ("<3", ""), ("", "")]
+)
 def test_unknown_conditions_suggest(word: str, near: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_condition(word)

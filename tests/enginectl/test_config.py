@@ -71,7 +71,10 @@ def test_what_is_wrong_in_a_file_names_the_file_and_the_key(tmp_path: Path, text
 
 def test_flag_beats_environment_beats_project_beats_user(tmp_path: Path) -> None:
     project = write(tmp_path / "p" / "enginectl.toml", "[settings]\nseed = 3\nthreads = 3\nmax_num_seqs = 3\n")
-    write(tmp_path / "u" / "enginectl" / "enginectl.toml", "[settings]\nseed = 4\nthreads = 4\nmax_num_seqs = 4\nblock_size = 4\n")
+    write(
+        tmp_path / "u" / "enginectl" / "enginectl.toml",
+        "[settings]\nseed = 4\nthreads = 4\nmax_num_seqs = 4\nblock_size = 4\n",
+    )
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "u"), "ENGINECTL_SEED": "2", "ENGINECTL_THREADS": "2"}
     layers = [parse_sets(["seed=1"]), environment_layer(environ), *file_layers("qwen", environ, project.parent / "sub")]
     found = resolve(layers)

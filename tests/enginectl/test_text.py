@@ -8,8 +8,17 @@ from enginectl.control import ExitInfo
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "-"), (0.0, "0.00s"), (0.21, "0.21s"), (0.999, "1.0s"), (58.34, "58.3s"), (99.97, "1m39s"), (125, "2m05s"),
-     (7865, "2h11m"), (273600, "3d04h")],
+    [
+        (None, "-"),
+        (0.0, "0.00s"),
+        (0.21, "0.21s"),
+        (0.999, "1.0s"),
+        (58.34, "58.3s"),
+        (99.97, "1m39s"),
+        (125, "2m05s"),
+        (7865, "2h11m"),
+        (273600, "3d04h"),
+    ],
 )
 def test_seconds(value: float | None, shown: str) -> None:
     assert text.seconds(value) == shown

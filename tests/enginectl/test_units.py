@@ -8,8 +8,18 @@ from enginectl.units import parse_duration
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90.0), ("2m", 120.0), ("1h30m", 5400.0), ("250ms", 0.25), ("1.5s", 1.5), ("7", 7.0), (3, 3.0), (" 2M ", 120.0),
-     ("1d", 86400.0), ("0", 0.0)],
+    [
+        ("90s", 90.0),
+        ("2m", 120.0),
+        ("1h30m", 5400.0),
+        ("250ms", 0.25),
+        ("1.5s", 1.5),
+        ("7", 7.0),
+        (3, 3.0),
+        (" 2M ", 120.0),
+        ("1d", 86400.0),
+        ("0", 0.0),
+    ],
 )
 def test_durations_take_units(text: str | float, seconds: float) -> None:
     assert parse_duration(text) == seconds

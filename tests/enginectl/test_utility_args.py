@@ -31,7 +31,7 @@ def values(packed: list[Raw]) -> list[Any]:
 
 def test_words_are_typed_in_order_and_by_name() -> None:
     assert values(bind(SLEEP, ["2", "keep"], ["tags=a,b", "factor=0.5"])) == [2, "keep", 0.5, ["a", "b"]]
-    assert values(bind(SLEEP, ["0x10"], ["any={\"a\":1}"]))[4] == {"a": 1}
+    assert values(bind(SLEEP, ["0x10"], ['any={"a":1}']))[4] == {"a": 1}
     assert values(bind(SLEEP, ["1", "keep", "1", "null"], [])) == [1, "keep", 1.0, None]
     assert values(bind(RESET, [], ["connector=true"])) == [False, True]
     assert bind(RESET, [], []) == []

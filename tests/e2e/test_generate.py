@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.ctl import Ctl
+from tests.support.tiny_model import make_tiny_model
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.e2e
+GREEDY = ("--temperature", "0")
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ctl]:
+    """One engine `t` that computes: the tiny model with random weights."""
+    command = Ctl(tmp_path_factory.mktemp("real"))
+    make_tiny_model(command.model)
+    try:
+        command.ok("start", "t", "--model", str(command.model), "--set", "num_gpu_blocks=512", "--set", "threads=1")
+        yield command
+    finally:
+        command.close()
+
+
+def test_text_is_streamed_and_its_figures_go_to_stderr(real: Ctl) -> None:
+    result = real.ok("generate", "the world", "--max-tokens", "24", *GREEDY)
+    document = real.ok("generate", "the world", "--max-tokens", "24", *GREEDY, "-o", "json").document
+    assert result.out.rstrip("\n") == document["text"].rstrip("\n")
+    assert (len(document["token_ids"]), document["finish_reason"]) == (24, "length")
+    assert "24 tokens in" in result.err
+    assert document["prompt_tokens"] > 0
+
+
+def test_the_prompt_may_come_from_stdin(real: Ctl) -> None:
+    argument = real.ok("generate", "the world", "--max-tokens", "8", *GREEDY).out
+    assert real.ok("generate", "-", "--max-tokens", "8", *GREEDY, stdin="the world").out == argument
+    assert real.ok("generate", "--max-tokens", "8", *GREEDY, stdin="the world").out == argument
+
+
+def test_ids_in_and_out(real: Ctl) -> None:
+    result = real.ok("generate", "--ids", "5, 6,7", "--max-tokens", "6", *GREEDY)
+    ids = [int(word) for word in result.out.split()]
+    assert len(ids) == 6
+    document = real.ok("generate", "--ids", "5 6 7", "--max-tokens", "6", *GREEDY, "-o", "json").document
+    assert (document["token_ids"], document["text"]) == (ids, None)
+    assert real("generate", "--ids", "5 x").code == 2
+
+
+def test_a_stop_string_ends_it_before_that_text(real: Ctl) -> None:
+    whole = real.ok("generate", "the world", "--max-tokens", "40", *GREEDY, "-o", "json").document["text"]
+    middle = whole[len(whole) // 2 : len(whole) // 2 + 2]
+    document = real.ok("generate", "the world", "--max-tokens", "40", *GREEDY, "--stop", middle, "-o", "json").document
+    assert document["text"] == whole[: whole.index(middle)]
+    assert (document["finish_reason"], document["stop_reason"]) == ("stop", middle)
+    wait_until(lambda: real.requests() == [], 15.0, "its request gone")
+
+
+def test_same_seed_same_text(real: Ctl) -> None:
+    args = ("generate", "the world", "--max-tokens", "12", "--seed", "7", "--top-p", "0.9", "-o", "json")
+    first, second = (real.ok(*args).document["token_ids"] for _ in range(2))
+    assert first == second
+
+
+def test_sampling_flags_reach_the_engine(real: Ctl) -> None:
+    document = real.ok("generate", "the world", "--max-tokens", "5", "--logit-bias", "9=100", *GREEDY, "--logprobs", "2",
+                       "-o", "json").document  # fmt: skip
+    assert document["token_ids"] == [9] * 5
+    assert [entry["token_id"] for entry in document["logprobs"]] == [9] * 5
+    assert len(document["logprobs"][0]["top"]) == 2
+    stopped = real.ok("generate", "the world", "--logit-bias", "9=100", "--stop-token-id", "9", "-o", "json").document
+    assert (stopped["finish_reason"], stopped["stop_reason"]) == ("stop", 9)
+
+
+@pytest.mark.parametrize(
+    "args", [["--top-p", "0"], ["--min-tokens", "9", "--max-tokens", "3"], ["--repetition-penalty", "0"],
+             ["--logit-bias", "x=1"], ["--max-tokens", "0"]],
+)  # fmt: skip
+def test_impossible_sampling_is_a_usage_error(real: Ctl, args: list[str]) -> None:
+    assert real("generate", "x", *args).code == 2
+
+
+def test_what_the_engine_refuses_is_its_error(real: Ctl) -> None:
+    result = real("generate", "--ids", "99999", "-o", "json")
+    assert result.code == 1
+    assert result.document["id"] == "E1303"
+    assert "99999" in result.document["message"] + result.document["cause"]
+    assert real("generate", "").code == 2
+
+
+def test_json_lines(real: Ctl) -> None:
+    lines = [json.loads(line) for line in
+             real.ok("generate", "the world", "--max-tokens", "6", "--stream", "-o", "json").out.splitlines()]  # fmt: skip
+    assert lines[-1]["type"] == "end"
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert "".join(line["text"] for line in lines[:-1]) == lines[-1]["text"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_aborts_just_that_request(real: Ctl, number: signal.Signals, code: int) -> None:
+    victim, other = real.generate(), real.generate()
+    items = real.wait_running(2)
+    victim.send_signal(number)
+    victim.communicate(timeout=15)
+    assert victim.returncode == code
+    wait_until(lambda: len(real.requests()) == 1, 15.0, "one request left")
+    assert real.requests()[0]["id"] in {item["id"] for item in items}
+    real.ok("abort", "--all", "--yes")
+    other.communicate(timeout=15)
+
+
+def test_a_killed_caller_leaves_no_request(real: Ctl) -> None:
+    child = real.generate()
+    real.wait_running(1)
+    child.kill()
+    child.communicate(timeout=10)
+    wait_until(lambda: real.requests() == [], 15.0, "its request gone")
+
+
+def test_chat_takes_one_turn_off_a_terminal(real: Ctl) -> None:
+    said = real.ok("chat", "--max-tokens", "8", "--temperature", "0", stdin="hello")
+    document = real.ok("chat", "hello", "--max-tokens", "8", "--temperature", "0", "-o", "json").document
+    assert said.out.rstrip("\n") == document["text"].rstrip("\n")
+    assert document["prompt_tokens"] > 5
+    assert real("chat", stdin="").code == 2
