@@ -48,6 +48,7 @@ class Terminal:
         self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
         self._ending = 0
         self._stop_asked = False
+        self._was_continued = False
         self._keys = KeyReader()
         self._stack = contextlib.ExitStack()
 
@@ -95,6 +96,8 @@ class Terminal:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTSTP:
             self._stop_asked = True
+        if number == signal.SIGCONT:
+            self._was_continued = True
         if number not in ENDING:
             return
         if self._ending and number == self._ending:
@@ -111,11 +114,7 @@ class Terminal:
     def _take(self) -> None:
         if self._in is not None:
             self._saved = termios.tcgetattr(self._in)
-            modes = termios.tcgetattr(self._in)
-            modes[0] &= ~termios.IXON  # Ctrl-S would freeze the picture, and with it the end
-            modes[3] &= ~(termios.ICANON | termios.ECHO)
-            modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
-            termios.tcsetattr(self._in, termios.TCSANOW, modes)
+            self._set_modes(self._in)
         self._live = Live(
             Frame([], 1),
             console=self._console,
@@ -126,6 +125,13 @@ class Terminal:
         )
         self._live.start()
         self._drawn = None
+
+    def _set_modes(self, fd: int) -> None:
+        modes = termios.tcgetattr(fd)
+        modes[0] &= ~termios.IXON  # Ctrl-S would freeze the picture, and with it the end
+        modes[3] &= ~(termios.ICANON | termios.ECHO)
+        modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(fd, termios.TCSANOW, modes)
 
     def _give_back(self) -> None:
         live, self._live = self._live, None
@@ -187,6 +193,11 @@ class Terminal:
             keys.append("ctrl-z")
         if self._ending:
             raise Ended(self._ending)
+        if self._was_continued:
+            self._was_continued = False
+            if self._in is not None:  # whoever had the terminal meanwhile left it in modes of its own
+                self._set_modes(self._in)
+            self.redraw()
         return keys
 
     def _drain_pipe(self) -> None:
@@ -204,7 +215,10 @@ class Terminal:
         return self._keys.feed(data)
 
     def suspend(self) -> None:
-        """Gives the terminal back, stops this process, and takes it again on continue."""
+        """Gives the terminal back, stops this process as Ctrl-Z does, and takes it again on continue. Where no shell
+        could continue it, the kernel ignores the stop."""
         self._give_back()
-        os.kill(os.getpid(), signal.SIGSTOP)
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, handler)
         self._take()

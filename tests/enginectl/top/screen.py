@@ -23,7 +23,8 @@ _ADOPT = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); 
 
 
 class Screen:
-    """A context manager; `output` grows while the program writes. The program is killed at the end if it lives."""
+    """A context manager; `output` grows while the program writes. The program is killed at the end if it lives.
+    under_shell: as a job of a shell, which can be stopped; Enter then continues it."""
 
     def __init__(
         self,
@@ -32,21 +33,23 @@ class Screen:
         columns: int = 100,
         rows: int = 32,
         env: dict[str, str] | None = None,
-        cwd: str | None = None,
+        under_shell: bool = False,
     ) -> None:
         self.output = b""
         self.master, self.slave = pty.openpty()
         self.resize(columns, rows)
         self.modes = termios.tcgetattr(self.slave)
         full = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": os.getcwd()} | (env or {})
+        command = [sys.executable, *argv]
+        if under_shell:
+            command = ["/bin/bash", "-c", 'set -m; "$@"; read line; fg', "bash", *command]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _ADOPT, sys.executable, *argv],
+            [sys.executable, "-c", _ADOPT, *command],
             stdin=self.slave,
             stdout=self.slave,
             stderr=self.slave,
             start_new_session=True,
             env=full,
-            cwd=cwd,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -87,6 +90,14 @@ class Screen:
         wait_until(lambda: self.output.endswith(END), what="all output")
         self.output = self.output.removesuffix(END)
         return code
+
+    @property
+    def job(self) -> int:
+        """The pid of the program that the shell started; 0 when there is none."""
+        pid = self.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            found = file.read().split()
+        return int(found[0]) if found else 0
 
     @property
     def is_restored(self) -> bool:

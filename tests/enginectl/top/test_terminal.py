@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -74,15 +75,40 @@ def test_the_terminal_that_goes_away_ends_it(peer: Peer) -> None:
 
 
 def test_suspend_and_continue(peer: Peer) -> None:
-    with Screen(TOP) as screen:
+    with Screen(TOP, under_shell=True) as screen:
         screen.wait_for("step timing")
         screen.type(b"\x1a")
-        wait_until(lambda: _state(screen.process.pid) == "T", what="a stopped process")
+        wait_until(lambda: _state(screen.job) == "T", what="a stopped process")
         assert screen.is_restored
         entered = screen.output.count(ENTER)
-        screen.signal(signal.SIGCONT)
+        screen.type(b"\n")
         wait_until(lambda: screen.output.count(ENTER) == entered + 1, what="the screen taken again")
         screen.wait_after("step timing")
+        screen.type(b"q")
+        assert screen.end() == 0
+        assert screen.is_restored
+
+
+def test_where_nobody_could_continue_it_a_stop_is_ignored(peer: Peer) -> None:
+    with Screen(TOP) as screen:
+        screen.wait_for("step timing")
+        entered = screen.output.count(ENTER)
+        screen.type(b"\x1a")
+        wait_until(lambda: screen.output.count(ENTER) == entered + 1, what="the screen taken again")
+        screen.type(b"q")
+        assert screen.end() == 0
+        assert screen.is_restored
+
+
+def test_stopped_from_outside_it_comes_back_whole(peer: Peer) -> None:
+    with Screen([*TOP, "--interval", "10"]) as screen:
+        screen.wait_for("step timing")
+        screen.signal(signal.SIGSTOP)
+        wait_until(lambda: _state(screen.process.pid) == "T", what="a stopped process")
+        termios.tcsetattr(screen.slave, termios.TCSANOW, screen.modes)  # as a shell does
+        start = len(screen.output)
+        screen.signal(signal.SIGCONT)
+        wait_until(lambda: b"step timing" in screen.output[start:], what="the picture again")
         screen.type(b"q")
         assert screen.end() == 0
         assert screen.is_restored
