@@ -22,9 +22,9 @@ QUESTIONS = [
     "What is a signal in Unix?",
     "What is 2 + 2?",
 ]
-SHORT_TOKENS = 24
+SHORT_TOKENS = 32
 HOG_TOKENS = 4000
-ENGINE = "demo"
+ENGINE = "default"
 SEEN_S = 60.0
 
 
@@ -45,15 +45,15 @@ def generate(prompt: str, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_for_requests(number: int) -> list[dict[str, object]]:
-    """Until so many are in flight. Oldest first."""
+def wait_until_running(number: int) -> list[dict[str, object]]:
+    """Until so many run at once. Oldest first."""
     end = time.monotonic() + SEEN_S
     while time.monotonic() < end:
         items: list[dict[str, object]] = json.loads(enginectl("requests", ENGINE, "-o", "json", quiet=True))["items"]
-        if len(items) >= number:
+        if sum(item["state"] == "running" for item in items) >= number:
             return items
         time.sleep(0.05)
-    raise SystemExit(f"{number} requests were not in flight within {SEEN_S:.0f} s")
+    raise SystemExit(f"{number} requests did not run at once within {SEEN_S:.0f} s")
 
 
 def play_the_incident() -> None:
@@ -61,7 +61,7 @@ def play_the_incident() -> None:
     hog = generate("Count to a million.", "--max-tokens", str(HOG_TOKENS), "--ignore-eos")
     others = [generate(question, "--max-tokens", str(SHORT_TOKENS)) for question in QUESTIONS]
     try:
-        items = wait_for_requests(len(QUESTIONS) + 1)
+        items = wait_until_running(len(QUESTIONS) + 1)
         enginectl("requests", ENGINE)
         culprit = max(items, key=lambda item: int(str(item["max_tokens"] or 0)))
         enginectl("abort", "-e", ENGINE, str(culprit["id"]))
@@ -83,7 +83,7 @@ def main() -> None:
         os.environ["ENGINECTL_STATE_DIR"] = str(Path(home) / "state")
         os.environ["ENGINECTL_RUNTIME_DIR"] = str(Path(home) / "run")
         try:
-            enginectl("start", ENGINE, "--set", "max_model_len=8192", "--set", "kv_memory=1GiB")
+            enginectl("start", "--set", "max_model_len=8192", "--set", "kv_memory=1GiB")
             play_the_incident()
             enginectl("call", "-e", ENGINE, "reset_prefix_cache")
             enginectl("top", ENGINE, "--once")
