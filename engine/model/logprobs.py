@@ -42,7 +42,8 @@ class Collected:
         return Logprobs(
             wire_array(ids, "<i4", as_tensors),
             wire_array(values, "<f4", as_tensors),
-            wire_array(ranks, "<i8", as_tensors),
+            # Real frames have 64-bit ranks for output tokens and 32-bit ones for prompt tokens.
+            wire_array(ranks, "<i4" if as_tensors else "<i8", as_tensors),
         )
 
 

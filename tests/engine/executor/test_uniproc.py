@@ -144,7 +144,7 @@ def test_prompt_logprobs_come_whole_at_the_end_of_the_prefill(tiny: Path, chunk:
     assert (steps.chunks > 0) == (chunk == 7)
     message = job.prompt_logprobs
     ids, scores, ranks = values(message.token_ids), values(message.logprobs), values(message.ranks)
-    assert (message.token_ids.dtype, message.logprobs.dtype, message.ranks.dtype) == ("int32", "float32", "int64")
+    assert (message.token_ids.dtype, message.logprobs.dtype, message.ranks.dtype) == ("int32", "float32", "int32")
     assert ids.shape == (99, 3)
     assert ids[:, 0].tolist() == prompt[1:]
     expected = slow_logprobs(executor, prompt)[:-1]
