@@ -59,6 +59,7 @@ from engine.views import Published, publish
 logger = logging.getLogger("engine")
 
 LAST_WORDS_S = 6.0  # engine-out itself takes 5 s at most
+ORPHAN_WORDS_S = 0.5
 THREADS_START_S = 10.0
 STARVED_YIELD_S = 0.001
 
@@ -333,14 +334,18 @@ class EngineCoreProc(EngineCore):
             self.wake_up()
             self.resume_scheduler()
 
-    def _send_engine_dead(self) -> None:
-        """ENGINE_CORE_DEAD to every client after what is queued, then both threads end. At most LAST_WORDS_S."""
-        self.engine_in.stop(1.0)
+    def _send_engine_dead(self) -> bool:
+        """ENGINE_CORE_DEAD to every client after what is queued, then both threads end. False when one lives on.
+
+        At most LAST_WORDS_S; an orphan has nobody left to listen and waits ORPHAN_WORDS_S only."""
+        limit_s = ORPHAN_WORDS_S if self.signals.is_orphan else LAST_WORDS_S
+        has_stopped = self.engine_in.stop(1.0)
         self._refuse_what_is_queued()
         self.output_queue.put(LastWords())
-        self.engine_out.join(LAST_WORDS_S)
+        self.engine_out.join(limit_s)
         if self.engine_out.is_alive():
-            logger.error("engine-out did not finish within %.0f s: some clients may not have heard", LAST_WORDS_S)
+            logger.error("engine-out did not finish within %.0f s: some clients may not have heard", limit_s)
+        return has_stopped and not self.engine_out.is_alive()
 
     def _refuse_what_is_queued(self) -> None:
         while True:
@@ -360,8 +365,8 @@ class EngineCoreProc(EngineCore):
         """Last words, threads, sockets, executor. In that order; safe to call twice."""
         context: zmq.Context[zmq.Socket[bytes]] | None = getattr(self, "_context", None)
         if context is not None and not context.closed:
-            self._send_engine_dead()
-            context.destroy(linger=0)
+            if self._send_engine_dead():  # a socket may not be closed while its thread uses it
+                context.destroy(linger=0)
         super().shutdown()
 
     def die(self, error: BaseException) -> None:
