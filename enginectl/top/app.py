@@ -38,6 +38,7 @@ class App:
         self.poller = poller
         self.ascii_only = ascii_only
         self.inbox: SimpleQueue[Snapshot | str] = SimpleQueue()
+        self._frozen: Snapshot | None = None
         self.wake: Callable[[], None] = lambda: None
 
     def post(self, news: Snapshot | str) -> None:
@@ -46,7 +47,13 @@ class App:
         self.wake()
 
     def shown(self) -> Snapshot:
-        found = self.session.at(self.ui.held)
+        """A frozen snapshot stays, also when the session has let it go."""
+        held = self.ui.held
+        if held is None:
+            self._frozen = None
+        elif self._frozen is None or self._frozen.seq != held:
+            self._frozen = self.session.at(held)
+        found = self._frozen or self.session.latest
         return found if found is not None else Snapshot(ts=time.time(), seq=0, name=self.name)
 
     def frame(self, width: int, height: int) -> Frame:
@@ -66,6 +73,7 @@ class App:
         """Applies the keys; the first effect of the ending or suspending kind is for the caller."""
         for key in keys:
             self.ui, effect = press(self.ui, key, Scene(self.shown(), self.session.seqs))
+            self.shown()  # what was frozen just now is kept from here on
             if effect is not None and effect.kind in ("quit", "suspend", "redraw"):
                 return effect
             if effect is not None:

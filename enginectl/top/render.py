@@ -299,6 +299,9 @@ def _detail(snapshot: Snapshot, ui: Ui, width: int, room: int | None) -> list[Li
     if not rows:
         return box([("request", "bold")], [[(_why_empty(snapshot, ui), "dim")]], width, room)
     row = rows[cursor_index(ui, rows)]
+    if ui.cursor and row.id != ui.cursor:
+        gone: Line = [(ui.cursor, "bold"), (" is no longer in flight. Esc goes back.", "")]
+        return box([("request", "bold")], [gone], width, room)
     return box([("request ", "bold"), (row.external_id or row.id, "bold cyan")], views.detail(row), width, room)
 
 

@@ -177,7 +177,18 @@ def _inside(ui: Ui, key: str, scene: Scene) -> Ui:
         return _escape(ui)
     if key in ("p", "space", "[", "]", "L"):
         return _travel(ui, key, scene)
+    if key == "enter" and ui.view != "detail":
+        ui = _pin(ui, scene.shown)
     return _choose_view(ui, key)
+
+
+def _pin(ui: Ui, shown: Snapshot) -> Ui:
+    """The cursor on the request it is at, so that the detail does not wander to another one."""
+    rows = rows_of(ui, shown)
+    if not rows:
+        return ui
+    at = cursor_index(ui, rows)
+    return replace(ui, cursor=rows[at].id, cursor_row=at)
 
 
 def _escape(ui: Ui) -> Ui:

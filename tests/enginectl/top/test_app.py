@@ -8,7 +8,7 @@ import pytest
 
 from enginectl.top.app import App
 from enginectl.top.poll import Poller
-from enginectl.top.session import Session
+from enginectl.top.session import HISTORY, Session
 from enginectl.top.state import Ui
 from enginectl.top.stream import load
 from tests.enginectl.top import samples
@@ -48,6 +48,19 @@ def test_a_frozen_picture_stays_while_data_is_recorded() -> None:
     assert app.shown().seq == 1
     app.handle(["L"])
     assert app.shown().seq == 3
+
+
+def test_a_frozen_picture_outlives_the_history() -> None:
+    app = app_of()
+    app.post(samples.snapshot(seq=1, count=0))
+    app.take_news()
+    app.handle(["p"])
+    for seq in range(2, HISTORY + 20):
+        app.post(samples.snapshot(seq=seq, count=0))
+    app.take_news()
+    assert app.shown().seq == 1
+    app.handle(["p"])
+    assert app.shown().seq == HISTORY + 19
 
 
 def test_w_writes_what_a_replay_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

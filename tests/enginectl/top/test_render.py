@@ -177,6 +177,13 @@ def test_the_cursor_is_on_the_screen() -> None:
         assert target[:8] in marked[0]
 
 
+def test_a_detail_of_a_request_that_ended_says_so() -> None:
+    shown = text(samples.snapshot(), 100, 32, Ui(view="detail", cursor="cmpl-gone"))
+    assert "cmpl-gone is no longer in flight" in shown
+    assert "cmpl-029" not in shown
+    assert "blocks held  49" in text(samples.snapshot(), 100, 32, Ui(view="detail", cursor="cmpl-029-0-8a1f0945"))
+
+
 def test_only_rows_on_the_screen_become_text(monkeypatch: pytest.MonkeyPatch) -> None:
     from enginectl.top import table
 

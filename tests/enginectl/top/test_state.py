@@ -109,6 +109,12 @@ def test_views_open_and_close(key: str, view: str) -> None:
     assert keys(opened, "esc")[0].view == "main"
 
 
+def test_the_detail_stays_on_its_request() -> None:
+    first = rows_of(Ui(), SCENE.shown)[0].id
+    assert keys(Ui(), "enter")[0].cursor == first
+    assert keys(Ui(), "enter", scene=Scene(samples.snapshot(count=0)))[0].cursor == ""
+
+
 def test_panels_expand_by_number() -> None:
     for number in range(1, len(PANELS) + 1):
         ui, _ = keys(Ui(), str(number))
