@@ -29,6 +29,10 @@ E = TypeVar("E")
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
 HEARTBEAT_MS = 2000
+LOOK_MS = 250
+"""How often a wait looks whether the supervisor still lives."""
+LAST_WORDS_MS = 100
+"""What it sent before it ended may still be on its way."""
 
 
 class ControlClient:
@@ -81,7 +85,9 @@ class ControlClient:
         while True:
             limit = heard + (self.reply_timeout_s if first else patience_s)
             wait_s = (limit if end is None else min(limit, end)) - time.monotonic()
-            if not self._socket.poll(max(0, int(wait_s * 1000) + 1)):
+            if not self._socket.poll(max(0, min(LOOK_MS, int(wait_s * 1000) + 1))):
+                if self.supervisor is not None and not is_alive(self.supervisor) and not self._socket.poll(LAST_WORDS_MS):
+                    raise self._silence(verb, time.monotonic() - heard)
                 if end is not None and time.monotonic() >= end:
                     raise self._too_long(verb, timeout_s or 0.0)
                 if time.monotonic() >= limit:

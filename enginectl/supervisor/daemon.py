@@ -87,6 +87,7 @@ class Daemon:
         self.expected = ""
         """Who asked for the end that is coming; empty: nobody, and then it is a failure."""
         self.wants_restart = False
+        self.was_ever_ready = False
         self.has_signalled = False
         """KILL was sent on request, so an end by it was asked for."""
         self.child: Child | None = None

@@ -60,6 +60,8 @@ async def run_stop(daemon: Daemon, stop: Stop) -> None:
 
 async def _ask(daemon: Daemon, stop: Stop, gone: Future[ExitInfo]) -> None:
     """By utility: the engine gives every request its last output. Not waited for when it is stalled."""
+    if daemon.engine_meter is not None:
+        daemon.engine_meter.look(time.monotonic())
     state, reason = state_of_engine(daemon)
     count = len(daemon.inflight)
     if state == "stalled":
@@ -106,6 +108,8 @@ async def _signal(
     hurried = stop.next_stage()
     stop.has_signalled = True
     child.signal_group(number)
+    if number == signal.SIGTERM:
+        child.signal_group(signal.SIGCONT)  # a stopped process hears nothing else
     await daemon.loop.first(gone, hurried, timeout_s=patience_s)
 
 

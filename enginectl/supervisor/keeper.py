@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 LEFTOVER_TERM_S = 2.0
 START_TERM_S = 2.0
 LAST_ANSWERS_S = 2.0
+ATTACH_S = 2.0
+"""A start that fails at once can be asked about for so long."""
 CLEAN_CODES = (0, 143)
 
 
@@ -41,8 +43,8 @@ async def keep(daemon: Daemon) -> None:
     try:
         while True:
             began = time.monotonic()
-            was_ready = await run_once(daemon)
-            if not await again(daemon, was_ready, time.monotonic() - began):
+            await run_once(daemon)
+            if not await again(daemon, time.monotonic() - began):
                 break
     except BaseException:
         daemon.phase, daemon.reason = "failed", "bug in the supervisor; see supervisor.log"
@@ -56,8 +58,8 @@ async def keep(daemon: Daemon) -> None:
 # ---------------------------------------------------------------- one run
 
 
-async def run_once(daemon: Daemon) -> bool:
-    """From spawn to the end of the whole group. True when it became ready."""
+async def run_once(daemon: Daemon) -> None:
+    """From spawn to the end of the whole group."""
     _reset(daemon)
     child = daemon.child = Child(daemon.loop, lambda line: _on_status(daemon, line), daemon.on_engine_log)
     daemon.on_engine_log(f"--- enginectl: instance {daemon.instance} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n".encode())
@@ -80,7 +82,6 @@ async def run_once(daemon: Daemon) -> bool:
         _on_ready(daemon, ready.result())
     status = await child.exited
     await _on_exit(daemon, child, status, was_ready)
-    return was_ready
 
 
 def _reset(daemon: Daemon) -> None:
@@ -108,7 +109,7 @@ async def _start_overdue(daemon: Daemon, child: Child) -> None:
 
 
 def _on_ready(daemon: Daemon, response: EngineCoreReadyResponse) -> None:
-    daemon.phase, daemon.ready = "serving", response
+    daemon.phase, daemon.ready, daemon.was_ever_ready = "serving", response, True
     took_s = daemon.tracker.finish()
     daemon.last_ready_after_s = daemon.last_start_s
     daemon.last_start_s = took_s
@@ -205,7 +206,7 @@ def save_evidence_of(daemon: Daemon, kind: str, stacks: str = "") -> str:
 # ---------------------------------------------------------------- and then
 
 
-async def again(daemon: Daemon, was_ready: bool, lived_s: float) -> bool:
+async def again(daemon: Daemon, lived_s: float) -> bool:
     """Whether another run begins, after waiting for its time."""
     stop, ended = daemon.stopping, daemon.last_exit
     if stop is not None:
@@ -219,7 +220,7 @@ async def again(daemon: Daemon, was_ready: bool, lived_s: float) -> bool:
     daemon.is_cordoned = False
     if ended is not None and ended.requested and daemon.settings.restart != "always":
         return False
-    if not was_ready and not daemon.restarts:
+    if not daemon.was_ever_ready:
         return False
     choice = decide(daemon.settings.restart, daemon.restart_times, time.monotonic(), lived_s)
     if isinstance(choice, GiveUp):
@@ -267,6 +268,8 @@ async def finish(daemon: Daemon) -> None:
         end = time.monotonic() + LAST_ANSWERS_S
         while daemon.server.sessions and time.monotonic() < end:
             await daemon.loop.sleep(0.02)
+        if daemon.phase == "failed" and not daemon.was_ever_ready:  # whoever launched us is about to ask
+            await daemon.loop.sleep(max(0.0, daemon.began + ATTACH_S - time.monotonic()))
         daemon.publish(time.monotonic())
     finally:
         daemon.loop.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 BUCKET_S = 0.25
@@ -73,4 +74,4 @@ class Samples:
 
 def percentile(ordered: list[float], share: float) -> float:
     """Nearest rank of a sorted list that is not empty."""
-    return ordered[min(len(ordered) - 1, max(0, round(share / 100 * len(ordered) + 0.5) - 1))]
+    return ordered[max(0, math.ceil(share / 100 * len(ordered)) - 1)]

@@ -122,7 +122,7 @@ def _admit(session: Session) -> tuple[Verb, Struct]:
             try_=["enginectl restart"],
         )
     try:
-        args = msgspec.msgpack.decode(request.args, type=verb.args) if request.args != b"\xc0" else verb.args()
+        args = msgspec.msgpack.decode(request.args, type=verb.args) if bytes(request.args) != b"\xc0" else verb.args()
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError) as error:
         raise UsageError(f"arguments of {request.verb!r} cannot be read", cause=str(error)[:500]) from None
     return verb, args

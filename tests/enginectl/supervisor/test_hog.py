@@ -1,0 +1,37 @@
+"""Who holds far more than a fair share."""
+
+from __future__ import annotations
+
+from enginectl.control import RequestView
+from enginectl.supervisor.hog import mark_hogs
+
+
+def view(name: str, blocks: int | None, out: int = 10, limit: int = 100, state: str = "running") -> RequestView:
+    return RequestView(id=name, blocks=blocks, output_tokens=out, max_tokens=limit, state=state)  # type: ignore[arg-type]
+
+
+def hogs(items: list[RequestView], total: int | None = 100) -> list[str]:
+    mark_hogs(items, total)
+    return [item.id for item in items if item.is_hog]
+
+
+def test_three_times_the_median_in_blocks_is_a_hog_and_the_note_says_what() -> None:
+    items = [view("a", 4), view("b", 5), view("c", 31, out=1203, limit=2048), view("d", 4)]
+    assert hogs(items) == ["c"]
+    assert items[2].note == "1,203 of 2,048 tokens out, holds 31% of the KV blocks"
+
+
+def test_far_more_tokens_to_come_is_a_hog_before_it_holds_them() -> None:
+    assert hogs([view("a", 2, limit=64), view("b", 2, limit=64), view("c", 2, limit=2000)]) == ["c"]
+
+
+def test_equal_shares_and_small_company_have_no_hog() -> None:
+    assert hogs([view(name, 10) for name in "abcd"]) == []
+    assert hogs([view("a", 1), view("b", 90)]) == []
+    assert hogs([view("a", 0, state="waiting"), view("b", 0, state="waiting"), view("c", 0, state="waiting")]) == []
+
+
+def test_without_block_counts_tokens_tell() -> None:
+    items = [view("a", None, out=10), view("b", None, out=10), view("c", None, out=90)]
+    assert hogs(items, None) == ["c"]
+    assert "KV" not in items[2].note
