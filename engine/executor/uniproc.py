@@ -74,20 +74,20 @@ class UniProcExecutor(Executor):
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """A prompt, its decodes and a full batch, twice, on blocks that nobody holds yet."""
+        """A prompt, a full batch and single rows, on blocks that nobody holds yet."""
         worker = self._ready()
         capacity = self._num_blocks * self.config.block_size
         prompt = min(_WARM_PROMPT_TOKENS, capacity - 1, self.config.max_num_batched_tokens)
-        blocks = np.arange(self._num_blocks)[: -(-capacity // self.config.block_size)]
-        steps = [[Row([0], 0, 1, blocks)] * count for count in (1, min(8, self.config.max_num_seqs))]
-        steps.append([Row([0], max(prompt, 0), 1, blocks)])
+        blocks = np.arange(self._num_blocks)
+        one = [Row([0], 0, 1, blocks)]
+        steps = [one, one * min(8, self.config.max_num_seqs)]
         if prompt > 0:
-            steps.append([Row([0] * prompt, 0, prompt, blocks)])
-        greedy, random = (self._warm_state(t) for t in (0.0, 1.0))
-        for rows in steps * 2:
-            hidden = worker.run(rows)[: len(rows)]
+            steps += [[Row([0] * prompt, 0, prompt, blocks)], [Row([0], prompt, 1, blocks)]]
+        greedy, random = (self._warm_state(temperature) for temperature in (0.0, 1.0))
+        for rows in [*steps, one]:
+            logits = worker.decoder.logits(worker.run(rows)[: len(rows)])
             for state in (greedy, random):
-                worker.sampler.sample(worker.decoder.logits(hidden), [state] * len(hidden))
+                worker.sampler.sample(logits, [state] * len(rows))
 
     @torch.inference_mode()
     def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
