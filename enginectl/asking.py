@@ -55,7 +55,7 @@ def ask(
     timeout_s: float | None = None,
 ) -> Asked:
     """All layers of one start, resolved. Raises UsageError, or NoSuchEngine for a new name without a model."""
-    name = check_start_name(name or DEFAULT_NAME, model)
+    name = check_start_name(name or DEFAULT_NAME)
     flags = config.parse_sets(sets)
     for key, value in (
         ("model", model),
@@ -72,7 +72,7 @@ def ask(
     resolved = config.resolve(layers)
     if "model" not in resolved:
         if name != DEFAULT_NAME:
-            raise _unknown_name(name)
+            raise _is_a_model(name) if (Path(name) / "config.json").exists() else _unknown_name(name)
         resolved["model"] = Value(DEFAULT_MODEL, "default")
     given = frozenset(key for key in ("restart", "python", "gpus") if key in flags or key in environment)
     return Asked(name=name, layer=resolved, recorded=recorded, given=given)
@@ -92,23 +92,18 @@ def _recorded_layer(recorded: EngineSettings | None, typed: Layer) -> Layer:
     return layer
 
 
-def check_start_name(name: str, model: str | None) -> str:
+def check_start_name(name: str) -> str:
     """A model path in the place of NAME gets the right command. Raises UsageError."""
     from enginectl.dirs import check_name
 
-    if (
-        "/" in name
-        or name.endswith(".gguf")
-        or (
-            model is None
-            and Path(name).is_dir()
-            and name not in known_names()
-            and (Path(name) / "config.json").exists()
-        )
-    ):
-        stem = Path(name.rstrip("/")).name.removesuffix(".gguf").lower() or "mine"
-        raise UsageError(f"{name!r} is a model, not an engine's name", try_=[f"enginectl start {stem} --model {name}"])
+    if "/" in name or name.endswith(".gguf"):
+        raise _is_a_model(name)
     return check_name(name)
+
+
+def _is_a_model(name: str) -> UsageError:
+    stem = Path(name.rstrip("/")).name.removesuffix(".gguf").lower() or "mine"
+    return UsageError(f"{name!r} is a model, not an engine's name", try_=[f"enginectl start {stem} --model {name}"])
 
 
 def _unknown_name(name: str) -> NoSuchEngine:

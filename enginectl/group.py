@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 click_errors: Any = importlib.import_module(typer.BadParameter.__module__)
 """click's exceptions, wherever this typer keeps them (vendored since 0.26)."""
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "auto_envvar_prefix": None}
-HELP = "systemctl for LLM engine processes: start, look inside, call, abort, drain, stop."
+HELP = "systemctl for LLM engine processes: look inside, call, abort, drain, stop."
 EXAMPLES = (
     ("start the embedded model and wait until it is ready", "enginectl start"),
     ("what is going on, and what is it waiting for", "enginectl status"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 
@@ -105,6 +106,11 @@ def signal_text(name: str) -> str:
         return f"signal {name}"
 
 
+def user_id(engine_id: str) -> str:
+    """The id as its user knows it: without the eight digits that a frontend adds."""
+    return re.sub(r"-[0-9a-f]{8}$", "", one_line(engine_id, 120))
+
+
 def clip(text: str, width: int) -> str:
     if len(text) <= width:
         return text
@@ -118,20 +124,36 @@ def table(
     left: Sequence[int] = (0,),
     width: int | None = None,
     shrink: int | None = None,
+    drop: Sequence[int] = (),
 ) -> list[str]:
     """Lines of an aligned table, header first; columns named in `left` to the left, the others to the right.
-    `width`: of the terminal; the column `shrink` gives way first, then the line is cut. None: never cut."""
-    columns = [[header, *(row[i] for row in rows)] for i, header in enumerate(headers)]
-    widths = [max(len(cell) for cell in column) for column in columns]
-    total = sum(widths) + 2 * (len(widths) - 1)
-    if width is not None and shrink is not None and total > width:
-        widths[shrink] = max(len(headers[shrink]), 6, widths[shrink] - (total - width))
+    `width`: of the terminal. What does not fit: columns of `drop` go in that order, then the column `shrink` gives way,
+    then lines are cut. None: nothing is ever cut."""
+    widths = [max(len(row[i]) for row in [headers, *rows]) for i in range(len(headers))]
+    kept = list(range(len(headers)))
+    if width is not None:
+        _fit_columns(widths, kept, headers, width, shrink, drop)
     lines = []
     for row in [headers, *rows]:
-        cells = [_cell(cell, widths[i], i in left) for i, cell in enumerate(row)]
-        line = "  ".join(cells).rstrip()
+        line = "  ".join(_cell(row[i], widths[i], i in left) for i in kept).rstrip()
         lines.append(line if width is None else clip(line, width))
     return lines
+
+
+def _fit_columns(
+    widths: list[int], kept: list[int], headers: Sequence[str], width: int, shrink: int | None, drop: Sequence[int]
+) -> None:
+    """Changes `kept` and `widths` until the table fits, as far as it can."""
+
+    def excess() -> int:
+        return sum(widths[i] for i in kept) + 2 * (len(kept) - 1) - width
+
+    for column in drop:
+        if excess() <= 0:
+            return
+        kept.remove(column)
+    if shrink is not None and excess() > 0:
+        widths[shrink] = max(len(headers[shrink]), 6, widths[shrink] - excess())
 
 
 def _cell(text: str, width: int, left: bool) -> str:

@@ -17,8 +17,10 @@ from enginectl.models import ModelUnusable
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-MAX_HELD_TOKENS = 64
-"""Ids that may wait for the rest of a character; more than any character has."""
+WINDOW = 64
+"""Ids that are decoded together; beyond it the oldest are let go,"""
+KEPT = 8
+"""but for so many: more than a character has bytes."""
 REPLACEMENT = "�"
 
 
@@ -101,29 +103,38 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._ids: list[int] = []
-        self._given = ""
-        """Text of `_ids` that was handed out."""
+        self._given = 0
+        """Characters of the text of `_ids` that were handed out."""
 
     def add(self, ids: Sequence[int]) -> str:
         """The text that these ids complete."""
         self._ids.extend(ids)
-        text = self._tokenizer.decode(self._ids, skip_special_tokens=True)
-        if text.endswith(REPLACEMENT) and len(self._ids) < MAX_HELD_TOKENS:
-            return ""
-        return self._hand_out(text)
+        text = self._decode()
+        new = self._hand_out(text, len(text) - _open_end(text))
+        if len(self._ids) > WINDOW:
+            self._ids = self._ids[-KEPT:]  # decoding looks at the neighbours only
+            text = self._decode()
+            self._given = len(text) - _open_end(text)
+        return new
 
     def end(self) -> str:
         """What still waited."""
-        return self._hand_out(self._tokenizer.decode(self._ids, skip_special_tokens=True))
+        text = self._decode()
+        return self._hand_out(text, len(text))
 
-    def _hand_out(self, text: str) -> str:
-        new = text[len(self._given) :] if text.startswith(self._given) else ""
-        if len(self._ids) > MAX_HELD_TOKENS // 2:  # keep a little: decoding looks at the neighbour
-            self._ids = self._ids[-4:]
-            self._given = self._tokenizer.decode(self._ids, skip_special_tokens=True)
-        else:
-            self._given = text
+    def _decode(self) -> str:
+        return str(self._tokenizer.decode(self._ids, skip_special_tokens=True))
+
+    def _hand_out(self, text: str, end: int) -> str:
+        new = text[self._given : end]
+        self._given = max(self._given, end)
         return new
+
+
+def _open_end(text: str) -> int:
+    """How many characters at the end may be bytes of an unfinished one: a character has at most three before its last."""
+    tail = text[-3:]
+    return len(tail) - len(tail.rstrip(REPLACEMENT))
 
 
 class StopStrings:

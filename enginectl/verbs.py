@@ -23,7 +23,7 @@ def _verb(name: str, group: str, summary: str, module: str = "", entry: str = "c
 
 _TABLE = (
     _verb("start", "Start and stop", "start an engine and wait until it is ready"),
-    _verb("run", "Start and stop", "start in the foreground, logs to stderr (what a unit or container uses)"),
+    _verb("run", "Start and stop", "start in the foreground: for a unit or a container"),
     _verb("drain", "Start and stop", "refuse new work, finish what runs, end"),
     _verb("stop", "Start and stop", "end an engine: finish or abort what runs, then shut down"),
     _verb("restart", "Start and stop", "stop and start again with the recorded settings"),
@@ -35,7 +35,7 @@ _TABLE = (
     _verb("events", "Look", "what happened to an engine"),
     _verb("logs", "Look", "the engine's log"),
     _verb("stacks", "Look", "stacks of the engine's threads, also when it hangs"),
-    _verb("wait", "Look", "wait until an engine is ready, idle, stopped, or a figure is reached"),
+    _verb("wait", "Look", "until an engine is ready, idle or stopped, or a figure reached"),
     _verb("generate", "Work", "one generation, streamed to stdout"),
     _verb("chat", "Work", "a conversation with the engine's model"),
     _verb("call", "Work", "call a utility of the engine"),
@@ -90,13 +90,13 @@ OTHER_WORDS: dict[str, str] = {
 """What people type who come from other tools, and what it is called here."""
 
 GRID = """\
-What it does to      new requests   running requests        memory        the process
-  cordon             refused        go on                   kept          stays
-  uncordon           taken again    go on                   kept          stays
-  drain              refused        finish, then aborted    given back    ends when empty
-  stop               refused        --grace, then aborted   given back    ends
-  kill               fail           fail                    given back    killed
-  abort ID           taken          that one ends           its own       stays"""
+What it does to   new requests   running requests       memory       process
+  cordon          refused        go on                  kept         stays
+  uncordon        taken again    go on                  kept         stays
+  drain           refused        finish, or aborted     given back   ends, empty
+  stop            refused        --grace, then aborted  given back   ends
+  kill            fail           fail                   given back   killed
+  abort ID        taken          that one ends          its own      stays"""
 
 
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:

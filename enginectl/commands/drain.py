@@ -72,7 +72,7 @@ def _follow(stream: ControlStream[DrainProgress, DrainEnd]) -> DrainProgress | N
                 if last is None:
                     out.say(_first_line(progress))
                     if progress.will_miss:
-                        out.say(f"  will miss the deadline: {', '.join(progress.will_miss[:10])}")
+                        out.say(f"  will miss the deadline: {', '.join(map(text.user_id, progress.will_miss[:10]))}")
                 last = progress
                 out.live(_line(progress))
         except (EngineDied, Unreachable):
@@ -96,7 +96,7 @@ def _line(progress: DrainProgress) -> str:
     worst = ""
     if progress.worst_id:
         eta = f" (eta {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
-        worst = f"   worst: {progress.worst_id}{eta}"
+        worst = f"   worst: {text.user_id(progress.worst_id)}{eta}"
     return f"  {text.clock(progress.began_s_ago)}  {left} left{worst}"
 
 

@@ -15,6 +15,9 @@ from enginectl.views import REQUEST_HEADERS, request_row
 
 EXAMPLES = ("enginectl requests", "enginectl requests qwen -n 10 -o json")
 
+DROP = tuple(REQUEST_HEADERS.index(name) for name in ("CLIENT", "CACHED", "TTFT", "TPOT", "PROMPT", "NOTE", "BLOCKS"))
+"""What a narrow terminal does without, in this order. The id is needed whole, to abort it."""
+
 
 def command(
     name: NameArgument = None,
@@ -29,7 +32,7 @@ def command(
     out.document("RequestList", RequestList(items=items, total=found.total))
     note = len(REQUEST_HEADERS) - 1
     rows = [request_row(item) for item in items]
-    out.text(*text.table(REQUEST_HEADERS, rows, left=(0, 1, note), width=out.table_width, shrink=0))
+    out.text(*text.table(REQUEST_HEADERS, rows, left=(0, 1, note), width=out.table_width, shrink=0, drop=DROP))
     if found.total > len(items):
         out.say(f"{found.total - len(items):,} more; -n shows more rows")
     if not items:
