@@ -76,6 +76,9 @@ class CtlError(Exception):
         if exit is not None:
             self.exit = exit
 
+    def __str__(self) -> str:
+        return self.message
+
 
 class UsageError(CtlError):
     id, exit = "E1001", Exit.USAGE

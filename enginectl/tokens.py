@@ -132,7 +132,7 @@ class Detokenizer:
 
 
 def _open_end(text: str) -> int:
-    """How many characters at the end may be bytes of an unfinished one: a character has at most three before its last."""
+    """How many characters at the end may be bytes of an unfinished one: at most three come before its last."""
     tail = text[-3:]
     return len(tail) - len(tail.rstrip(REPLACEMENT))
 
