@@ -1,0 +1,199 @@
+"""The decoder in compiled code: packed weights and threads of one model, one call for the hidden states of a step.
+
+Enters: Weights (which may be dropped afterwards), then rows and a KV cache of the same layout as the eager path's.
+Leaves: hidden states, logits, greedy tokens. Owns memory and threads outside Python until close(). Main thread only;
+packing may be done in another thread before anybody else knows of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.model.attention import KVCache
+from engine.model.config import ModelConfig
+from engine.model.inputs import Row
+from engine.model.loader import LayerWeights, Weights
+from engine.model.native.bindings import Batch, Library, Matrix, Sizes, Vector
+
+STORAGE = (torch.float32, torch.bfloat16)
+
+
+class NativeDecoder:
+    """`storage` float32 or bfloat16: of the packed weights; products are summed in float32."""
+
+    def __init__(
+        self,
+        library: Library,
+        config: ModelConfig,
+        rope: Tensor,
+        storage: torch.dtype,
+        threads: int,
+        block_size: int,
+        pairs: bool = True,
+    ) -> None:
+        """`pairs`: with bfloat16 weights, round activations too where the CPU multiplies pairs of bfloat16."""
+        if not can_run(config, storage):
+            raise ValueError(f"the compiled step does not run this model in {storage}")
+        self.config = config
+        self.storage = storage
+        self._library = library
+        self._rope = torch.view_as_real(rope).contiguous()
+        self._kept: list[Tensor] = [self._rope]
+        is_bf16 = storage == torch.bfloat16
+        sizes = Sizes(
+            vocab=config.vocab_size,
+            hidden=config.hidden_size,
+            inner=config.intermediate_size,
+            layers=config.num_layers,
+            heads=config.num_heads,
+            kv_heads=config.num_kv_heads,
+            dim=config.head_dim,
+            block_size=block_size,
+            threads=threads,
+            weights_are_bfloat16=is_bf16,
+            cache_is_bfloat16=is_bf16,
+            pairs=pairs,
+            epsilon=config.rms_norm_eps,
+        )
+        self._model: int | None = library.new(sizes)
+        if not self._model:
+            raise MemoryError("no memory for the compiled step")
+        self.threads: int = library.threads(self._model)
+        self.weight_bytes = 0
+        self._set_vector(0, Vector.ROPE, self._rope)
+
+    def close(self) -> None:
+        model, self._model = self._model, None
+        if model:
+            self._library.free(model)
+
+    def __del__(self) -> None:
+        self.close()
+
+    # ---- weights
+
+    def take(self, weights: Weights, threads: int = 1) -> None:
+        """Packs all of them. With more than one thread on those of this object. Raises MemoryError."""
+        for number, layer in enumerate(weights.layers):
+            self.take_layer(number, layer, threads)
+        self.take_ends(weights.embedding, weights.head, weights.final_norm, threads)
+
+    def take_layer(self, number: int, layer: LayerWeights, threads: int = 1) -> None:
+        gate, up = layer.gate_up.chunk(2)
+        matrices = {Matrix.QKV: layer.qkv, Matrix.O: layer.o, Matrix.GATE: gate, Matrix.UP: up, Matrix.DOWN: layer.down}
+        for name, matrix in matrices.items():
+            self._set_matrix(number, name, matrix, threads)
+        vectors = {
+            Vector.INPUT_NORM: layer.input_norm,
+            Vector.POST_NORM: layer.post_norm,
+            Vector.Q_NORM: layer.q_norm,
+            Vector.K_NORM: layer.k_norm,
+            Vector.QKV_BIAS: layer.qkv_bias,
+            Vector.O_BIAS: layer.o_bias,
+        }
+        for vector, values in vectors.items():
+            if values is not None:
+                self._set_vector(number, vector, self._keep(values.float()))
+
+    def take_ends(self, embedding: Tensor, head: Tensor, final_norm: Tensor, threads: int = 1) -> None:
+        """A tied embedding is read out of the packed head."""
+        self._set_matrix(0, Matrix.HEAD, head, threads)
+        self._set_vector(0, Vector.FINAL_NORM, self._keep(final_norm.float()))
+        if head is not embedding:
+            self._set_vector(0, Vector.EMBEDDING, self._keep(embedding.to(self.storage)))
+
+    def _set_matrix(self, layer: int, name: Matrix, matrix: Tensor, threads: int) -> None:
+        source = matrix.contiguous()
+        is_bf16 = source.dtype == torch.bfloat16
+        if not is_bf16 or self.storage != torch.bfloat16:
+            source, is_bf16 = source.float(), False
+        if self._library.set_matrix(self._model, layer, name, source.data_ptr(), is_bf16, threads):
+            raise MemoryError("no memory for the packed weights")
+        self.weight_bytes += source.numel() * self.storage.itemsize
+
+    def _set_vector(self, layer: int, name: Vector, values: Tensor) -> None:
+        self._library.set_vector(self._model, layer, name, values.data_ptr())
+
+    def _keep(self, values: Tensor) -> Tensor:
+        kept = values.contiguous().clone()
+        self._kept.append(kept)
+        self.weight_bytes += kept.numel() * kept.element_size()
+        return kept
+
+    # ---- steps
+
+    def forward(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
+        """(T, hidden) float32 after the final norm, of the packed rows; K and V are written."""
+        # Everything that the call reads by address lives in `parts` until it returns.
+        parts = pack_rows(rows)
+        hidden = torch.empty(len(parts.ids), self.config.hidden_size)
+        batch = Batch(
+            tokens=len(parts.ids),
+            rows=len(rows),
+            ids=parts.ids.ctypes.data,
+            blocks=parts.blocks.ctypes.data,
+            positions=parts.positions.ctypes.data,
+            row=parts.rows.ctypes.data,
+            keys=cache.keys.data_ptr(),
+            values=cache.values.data_ptr(),
+            layer_stride=cache.keys.stride(0),
+            hidden=hidden.data_ptr(),
+        )
+        self._checked(self._library.step(self._model, batch))
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(B, hidden) -> (B, vocab) float32."""
+        hidden = hidden.contiguous()
+        logits = torch.empty(len(hidden), self.config.vocab_size)
+        self._checked(self._library.logits(self._model, hidden.data_ptr(), len(hidden), logits.data_ptr()))
+        return logits
+
+    def greedy(self, hidden: Tensor) -> tuple[list[int], list[float]]:
+        """(B, hidden) -> the best token of each row and its logit, NaN where any logit is; no logits are kept."""
+        hidden = hidden.contiguous()
+        ids, values = np.empty(len(hidden), np.int64), np.empty(len(hidden), np.float32)
+        arguments = (hidden.data_ptr(), len(hidden), ids.ctypes.data, values.ctypes.data)
+        self._checked(self._library.greedy(self._model, *arguments))
+        return ids.tolist(), values.tolist()
+
+    def _checked(self, status: int) -> None:
+        if status:
+            raise MemoryError("no memory for the scratch space of this step")
+
+
+class PackedRows:
+    """ids, positions (T,)   rows (R, 4) first, start, count, where its blocks begin   blocks: all tables, one after
+    the other. All int64."""
+
+    __slots__ = ("blocks", "ids", "positions", "rows")
+
+    def __init__(self, ids: np.ndarray, positions: np.ndarray, rows: np.ndarray, blocks: np.ndarray) -> None:
+        self.ids = ids
+        self.positions = positions
+        self.rows = rows
+        self.blocks = blocks
+
+
+def pack_rows(rows: Sequence[Row]) -> PackedRows:
+    table = np.empty((len(rows), 4), np.int64)
+    starts, counts = table[:, 1], table[:, 2]
+    starts[:] = [row.start for row in rows]
+    counts[:] = [row.count for row in rows]
+    np.cumsum(counts, out=table[:, 0])
+    table[:, 0] -= counts
+    lengths = np.array([len(row.blocks) for row in rows], np.int64)
+    np.cumsum(lengths, out=table[:, 3])
+    table[:, 3] -= lengths
+    ids = np.array([token for row in rows for token in row.tokens], np.int64)
+    positions = starts if len(ids) == len(rows) else np.repeat(starts - table[:, 0], counts) + np.arange(len(ids))
+    return PackedRows(ids, np.ascontiguousarray(positions), table, np.concatenate([row.blocks for row in rows]))
+
+
+def can_run(config: ModelConfig, storage: torch.dtype) -> bool:
+    """Sizes are read in pairs; float16 is left to torch."""
+    sizes = (config.hidden_size, config.intermediate_size, config.q_size, config.head_dim)
+    return storage in STORAGE and all(size % 2 == 0 for size in sizes)

@@ -1,0 +1,262 @@
+/* Rows times a packed matrix, and what is done with the product while it is in the first cache.
+ *
+ * A matrix (n outputs, k inputs) is packed into panels of PANEL outputs: for each input (float32) or pair of inputs
+ * (bfloat16) the PANEL units side by side. It is read once, in order, and widened in registers. Every product is one
+ * chain of multiply-adds over the inputs in their order, whatever the number of rows: a row gives the same bits alone
+ * and in a batch. */
+#pragma once
+#include "vector.h"
+
+#include "pool.h"
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
+#define PANEL (2 * W)
+#define MAX_ROWS (W == 16 ? 12 : 6) /* of one tile: two accumulators each must stay in registers */
+#define MAX_UNIT 4                  /* panels of one tile */
+
+enum kind { FLOAT32, BFLOAT16, PAIRS }; /* PAIRS: the rows are bfloat16 too, and the CPU multiplies pairs */
+
+INLINE vf add_pair_products(vf sum, vu a, vu b) {
+#if defined(__AVX512BF16__) && W == 16 && !defined(EMULATE_PAIRS)
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#else
+    return sum + pair_low(a) * pair_low(b) + pair_high(a) * pair_high(b);
+#endif
+}
+#if (defined(__AVX512BF16__) && W == 16) || defined(EMULATE_PAIRS)
+#define HAS_PAIRS 1
+#else
+#define HAS_PAIRS 0
+#endif
+
+/* a: rows `lda` units apart. b: rows `ldb` units apart, panels `panel` units apart. steps: rows of b.
+ * out (rows, panels * PANEL), overwritten. */
+INLINE void tile(const enum kind kind, const int rows, const int panels, const uint32_t *a, size_t lda,
+                 const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo) {
+    vf sums[12][2 * MAX_UNIT];
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < 2 * panels; v++) sums[r][v] = (vf){0};
+    const float *af = (const float *)a;
+    for (int s = 0; s < steps; s++, b += ldb) {
+        if (kind == PAIRS) {
+#pragma GCC unroll 8
+            for (int v = 0; v < 2 * panels; v++) {
+                vu weights = load_u(b + (v / 2) * panel + (v % 2) * W);
+#pragma GCC unroll 12
+                for (int r = 0; r < rows; r++)
+                    sums[r][v] = add_pair_products(sums[r][v], a[r * lda + s] + (vu){0}, weights);
+            }
+            continue;
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < (kind == BFLOAT16 ? 2 : 1); half++) {
+            vf weights[2 * MAX_UNIT];
+#pragma GCC unroll 8
+            for (int v = 0; v < 2 * panels; v++) {
+                vu units = load_u(b + (v / 2) * panel + (v % 2) * W);
+                weights[v] = kind == FLOAT32 ? (vf)units : half ? pair_high(units) : pair_low(units);
+            }
+#pragma GCC unroll 12
+            for (int r = 0; r < rows; r++) {
+                vf x = all_f(kind == FLOAT32 ? af[r * lda + s] : af[r * lda + 2 * s + half]);
+#pragma GCC unroll 8
+                for (int v = 0; v < 2 * panels; v++) sums[r][v] += weights[v] * x;
+            }
+        }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < 2 * panels; v++) store_f(out + r * ldo + v * W, sums[r][v]);
+}
+
+#define TILE_ARGUMENTS                                                                                        \
+    const uint32_t *a, size_t lda, const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo
+#define TILE(kind, rows, panels)                                     \
+    static void tile_##kind##_##rows##_##panels(TILE_ARGUMENTS) {    \
+        tile(kind, rows, panels, a, lda, b, ldb, panel, steps, out, ldo); \
+    }
+#define FEW_ROWS(X, kind) X(kind, 1, 1) X(kind, 1, 2) X(kind, 1, 3) X(kind, 1, 4) X(kind, 2, 1) X(kind, 2, 2) \
+    X(kind, 2, 3) X(kind, 3, 1) X(kind, 3, 2) X(kind, 4, 1) X(kind, 5, 1) X(kind, 6, 1)
+#if W == 16
+#define ALL_ROWS(X, kind) FEW_ROWS(X, kind) X(kind, 7, 1) X(kind, 8, 1) X(kind, 9, 1) X(kind, 10, 1) X(kind, 11, 1) \
+    X(kind, 12, 1)
+#else
+#define ALL_ROWS(X, kind) FEW_ROWS(X, kind)
+#endif
+ALL_ROWS(TILE, FLOAT32)
+ALL_ROWS(TILE, BFLOAT16)
+#if HAS_PAIRS
+ALL_ROWS(TILE, PAIRS)
+#endif
+
+/* How many panels a tile of so many rows may have. */
+INLINE int most_panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
+
+#define TILE_CASE(kind, rows, panels) \
+    case ((kind) * 16 + (rows)) * 8 + (panels): tile_##kind##_##rows##_##panels(a, lda, b, ldb, panel, steps, out, ldo); break;
+static void run_tile(enum kind kind, int rows, int panels, TILE_ARGUMENTS) {
+    switch ((kind * 16 + rows) * 8 + panels) {
+        ALL_ROWS(TILE_CASE, FLOAT32)
+        ALL_ROWS(TILE_CASE, BFLOAT16)
+#if HAS_PAIRS
+        ALL_ROWS(TILE_CASE, PAIRS)
+#endif
+    }
+}
+
+/* (rows, count * PANEL) in as few tiles as the registers allow. */
+static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
+    int most = most_panels(rows);
+    for (int p = 0; p < count; p += most)
+        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo);
+}
+
+struct matrix {
+    int outputs, inputs, panels;
+    enum kind kind; /* FLOAT32 or BFLOAT16 */
+    size_t panel;   /* units */
+    uint32_t *data;
+};
+
+enum finish { STORE, ADD, GATED, BEST };
+
+struct best { /* of one row */
+    float value;
+    int index; /* -1: no number was found, or one that is none */
+};
+
+struct product {
+    const struct matrix *matrix;
+    enum kind kind;
+    const uint32_t *a;
+    size_t lda;
+    int rows;
+    enum finish finish;
+    float *out; /* STORE, ADD: (rows, outputs). GATED: (rows, ldo) in the rows' own format */
+    size_t ldo; /* numbers from row to row */
+    const float *bias;
+    struct best *best; /* BEST: (threads, rows) */
+    int group, row_tasks;
+};
+
+/* ---- finishes: tile (rows, width) of outputs from `first` on */
+
+static void finish_store(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first, int width) {
+    int real = MIN(width, p->matrix->outputs - first);
+    for (int r = 0; r < rows; r++) {
+        const float *from = tile + r * ldt;
+        float *to = p->out + (size_t)(row + r) * p->ldo + first;
+        if (p->finish == ADD) {
+            for (int i = 0; i < real; i++) to[i] += from[i];
+        } else {
+            memcpy(to, from, real * sizeof *to);
+        }
+        if (p->bias != NULL)
+            for (int i = 0; i < real; i++) to[i] += p->bias[first + i];
+    }
+}
+
+/* Panels of gate and up take turns: silu(gate) * up. */
+static void finish_gate(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first, int width) {
+    int outputs = (int)p->ldo;
+    for (int r = 0; r < rows; r++)
+        for (int panel = 0; panel < width / PANEL; panel += 2) {
+            const float *gate = tile + r * ldt + panel * PANEL;
+            float result[PANEL];
+            uint16_t narrowed[PANEL];
+            for (int i = 0; i < PANEL; i += W) {
+                vf g = load_f(gate + i);
+                vf product = g / (1.0f + exp_v(-g)) * load_f(gate + PANEL + i);
+                store_f(result + i, product);
+                narrow(narrowed + i, product);
+            }
+            int at = first / 2 + panel / 2 * PANEL, real = MIN(PANEL, outputs - at);
+            if (real <= 0) continue;
+            if (p->kind == PAIRS) memcpy((uint16_t *)p->out + (row + r) * p->ldo + at, narrowed, real * 2);
+            else memcpy(p->out + (row + r) * p->ldo + at, result, real * 4);
+        }
+}
+
+static void finish_best(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first, int width,
+                        int thread) {
+    int real = MIN(width, p->matrix->outputs - first);
+    for (int r = 0; r < rows; r++) {
+        const float *from = tile + r * ldt;
+        struct best *best = &p->best[(size_t)thread * p->rows + row + r];
+        float top = -INFINITY;
+        int is_nan = 0;
+        for (int i = 0; i < real; i++) {
+            top = from[i] > top ? from[i] : top;
+            is_nan |= from[i] != from[i];
+        }
+        if (is_nan) {
+            *best = (struct best){NAN, first};
+        } else if (top > best->value || (top == best->value && first < best->index)) {
+            int i = 0;
+            while (from[i] != top) i++;
+            *best = (struct best){top, first + i};
+        }
+    }
+}
+
+/* One group of panels for one range of rows. */
+static void product_task(void *argument, int task, int thread) {
+    const struct product *p = argument;
+    const struct matrix *m = p->matrix;
+    int panel0 = task / p->row_tasks * p->group, panel1 = MIN(panel0 + p->group, m->panels);
+    int part = task % p->row_tasks;
+    int row0 = (int)((int64_t)p->rows * part / p->row_tasks), row1 = (int)((int64_t)p->rows * (part + 1) / p->row_tasks);
+    int blocks = (row1 - row0 + MAX_ROWS - 1) / MAX_ROWS;
+    int steps = m->kind == FLOAT32 ? m->inputs : m->inputs / 2;
+    _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
+    for (int block = 0; block < blocks; block++) {
+        int first = row0 + (row1 - row0) * block / blocks, rows = row0 + (row1 - row0) * (block + 1) / blocks - first;
+        for (int panel = panel0; panel < panel1;) {
+            int unit = p->finish == GATED ? (rows == 1 ? 4 : 2) : most_panels(rows);
+            unit = MIN(unit, panel1 - panel);
+            size_t width = unit * PANEL;
+            run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
+                      steps, result, width);
+            int output = panel * PANEL;
+            if (p->finish == GATED) finish_gate(p, result, width, first, rows, output, width);
+            else if (p->finish == BEST) finish_best(p, result, width, first, rows, output, width, thread);
+            else finish_store(p, result, width, first, rows, output, width);
+            panel += unit;
+        }
+    }
+}
+
+#define GROUP_BYTES (200 * 1024) /* what several row blocks share should stay in the second cache */
+
+/* How the work is cut: few tasks cost little, many share out evenly. */
+static void plan_product(struct product *p, int threads) {
+    static const int groups[] = {8, 6, 4, 3, 2, 1};
+    const struct matrix *m = p->matrix;
+    p->row_tasks = (p->rows + 8 * MAX_ROWS - 1) / (8 * MAX_ROWS);
+    double least = 0;
+    p->group = 0;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        int group = groups[i];
+        if (p->finish == GATED && group % 2) continue;
+        int tasks = (m->panels + group - 1) / group * p->row_tasks;
+        int is_last = group == (p->finish == GATED ? 2 : 1);
+        if (!is_last && tasks < 4 * threads && threads > 1) continue;
+        if (!is_last && p->rows > MAX_ROWS && group * m->panel * 4 > GROUP_BYTES) continue;
+        double cost = (double)((tasks + threads - 1) / threads) * (group + 0.15);
+        if (p->group == 0 || cost < least) {
+            least = cost;
+            p->group = group;
+        }
+    }
+}
+
+static void multiply(struct pool *pool, struct product *p) {
+    if (p->rows == 0) return;
+    plan_product(p, pool->threads);
+    pool_run(pool, product_task, p, (p->matrix->panels + p->group - 1) / p->group * p->row_tasks);
+}

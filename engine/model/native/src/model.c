@@ -1,0 +1,387 @@
+/* A decoder of the Llama family, one step a call. The only file that is compiled; all symbols that begin with `ek_` are
+ * called through ctypes (bindings.py), which holds the same structs.
+ *
+ * Enters: packed tokens, their rows, block table, the KV cache. Leaves: hidden states after the last norm, K and V
+ * written. Owns the packed weights, scratch memory and threads of one model; dies in ek_free. One call at a time for a
+ * model. Nothing is checked here beyond memory: the caller has. Returns 0, or -1 when there was no memory. */
+#include "attention.h"
+#include "matmul.h"
+#include "pieces.h"
+#include "pool.h"
+#include "vector.h"
+#include <sys/mman.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct sizes {
+    int32_t vocab, hidden, inner, layers, heads, kv_heads, dim, block_size, threads;
+    int32_t weights_are_bfloat16, cache_is_bfloat16, pairs; /* pairs: multiply in bfloat16 where the CPU can */
+    float epsilon;
+};
+
+struct layer {
+    struct matrix qkv, o, gate_up, down;
+    const float *input_norm, *post_norm, *q_norm, *k_norm, *qkv_bias, *o_bias;
+};
+
+struct model {
+    struct sizes sizes;
+    struct layout layout;
+    enum kind rows_kind; /* of activations that are multiplied */
+    struct layer *layers;
+    struct matrix head;
+    const void *embedding; /* (vocab, hidden) as the weights are; NULL: taken from the head's panels */
+    const float *final_norm;
+    const float *rope; /* (positions, dim / 2) cosine and sine */
+    struct pool pool;
+    char *memory;
+    size_t memory_bytes;
+    float *x, *qkv; /* residual stream; q, k and v */
+    void *normed, *attended, *gated;
+    char *attention_scratch;
+    struct attention_task *tasks;
+    struct best *best;
+};
+
+struct batch {
+    int32_t tokens, rows;
+    const int64_t *ids, *blocks;
+    const int64_t *positions;
+    const struct row *row;
+    void *keys, *values;        /* (layers, blocks, kv_heads, block_size, dim) */
+    int64_t layer_stride;       /* numbers between two layers of the cache */
+    float *hidden;              /* (tokens, hidden) */
+};
+
+EXPORT int ek_width(void) { return W; }
+EXPORT int ek_has_pairs(void) { return HAS_PAIRS; }
+EXPORT const char *ek_description(void) {
+    return HAS_PAIRS ? "AVX-512 with bfloat16" : W == 16 ? "AVX-512" : W == 8 ? "AVX2" : "128-bit vectors";
+}
+
+static void *big_memory(size_t bytes) {
+    void *memory = NULL;
+    if (posix_memalign(&memory, bytes >= (2u << 20) ? 2u << 20 : 64, MAX(bytes, 64)) != 0) return NULL;
+#ifdef MADV_HUGEPAGE
+    if (bytes >= (2u << 20)) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
+EXPORT struct model *ek_new(const struct sizes *sizes) {
+    struct model *m = NULL;
+    if (posix_memalign((void **)&m, 64, sizeof *m) != 0) return NULL;
+    memset(m, 0, sizeof *m);
+    m->sizes = *sizes;
+    m->layers = calloc(sizes->layers, sizeof *m->layers);
+    if (m->layers == NULL) {
+        free(m);
+        return NULL;
+    }
+    m->layout = (struct layout){sizes->heads, sizes->kv_heads, sizes->dim, sizes->block_size,
+                                sizes->cache_is_bfloat16 ? BFLOAT16 : FLOAT32, 1.0f / sqrtf((float)sizes->dim)};
+    m->rows_kind = !sizes->weights_are_bfloat16 ? FLOAT32 : sizes->pairs && HAS_PAIRS ? PAIRS : BFLOAT16;
+    pool_start(&m->pool, sizes->threads);
+    return m;
+}
+
+EXPORT void ek_free(struct model *m) {
+    pool_stop(&m->pool);
+    for (int i = 0; i < m->sizes.layers; i++) {
+        struct layer *l = &m->layers[i];
+        free(l->qkv.data);
+        free(l->o.data);
+        free(l->gate_up.data);
+        free(l->down.data);
+    }
+    free(m->head.data);
+    free(m->layers);
+    free(m->memory);
+    free(m);
+}
+
+EXPORT int ek_threads(struct model *m) { return m->pool.threads; }
+
+/* ---- weights */
+
+enum { QKV, O, GATE, UP, DOWN, HEAD };
+enum { INPUT_NORM, POST_NORM, Q_NORM, K_NORM, QKV_BIAS, O_BIAS, FINAL_NORM, ROPE, EMBEDDING };
+
+struct packing {
+    struct matrix *matrix;
+    const void *from;
+    int is_bfloat16, rows, first, step; /* panel p of the source becomes panel first + p * step */
+};
+
+static void pack_task(void *argument, int panel, int thread) {
+    const struct packing *p = argument;
+    (void)thread;
+    struct matrix *m = p->matrix;
+    int units = m->kind == FLOAT32 ? m->inputs : m->inputs / 2;
+    uint32_t *to = m->data + (size_t)(p->first + panel * p->step) * m->panel;
+    for (int i = 0; i < PANEL; i++) {
+        int row = panel * PANEL + i;
+        size_t at = (size_t)row * m->inputs;
+        for (int u = 0; u < units; u++) {
+            uint32_t unit = 0;
+            if (row >= p->rows) unit = 0;
+            else if (m->kind == FLOAT32) unit = ((const uint32_t *)p->from)[at + u];
+            else if (p->is_bfloat16) unit = ((const uint32_t *)p->from)[at / 2 + u];
+            else {
+                const float *pair = (const float *)p->from + at + 2 * u;
+                unit = narrow_one(pair[0]) | (uint32_t)narrow_one(pair[1]) << 16;
+            }
+            to[(size_t)u * PANEL + i] = unit;
+        }
+    }
+}
+
+static int shape_matrix(struct matrix *matrix, int outputs, int inputs, enum kind kind, int parts) {
+    if (matrix->data != NULL) return 0;
+    int panels = (outputs / parts + PANEL - 1) / PANEL * parts;
+    *matrix = (struct matrix){parts == 2 ? panels * PANEL : outputs, inputs, panels, kind, 0, NULL};
+    matrix->panel = (size_t)(kind == FLOAT32 ? inputs : inputs / 2) * PANEL;
+    matrix->data = big_memory(panels * matrix->panel * 4);
+    return matrix->data == NULL ? -1 : 0;
+}
+
+/* `from` (rows, inputs) of the named matrix, read only during the call. Gate and up share one, in turns. */
+EXPORT int ek_set_matrix(struct model *m, int layer, int name, const void *from, int is_bfloat16, int threads) {
+    const struct sizes *s = &m->sizes;
+    struct layer *l = &m->layers[layer];
+    enum kind kind = s->weights_are_bfloat16 ? BFLOAT16 : FLOAT32;
+    int q = s->heads * s->dim, qkv = q + 2 * s->kv_heads * s->dim;
+    struct packing p = {NULL, from, is_bfloat16, 0, 0, 1};
+    int inputs = name == O ? q : name == DOWN ? s->inner : s->hidden;
+    struct matrix *matrices[] = {&l->qkv, &l->o, &l->gate_up, &l->gate_up, &l->down, &m->head};
+    int rows[] = {qkv, s->hidden, s->inner, s->inner, s->hidden, s->vocab};
+    int is_half = name == GATE || name == UP;
+    p.matrix = matrices[name];
+    p.rows = rows[name];
+    p.first = name == UP;
+    p.step = is_half ? 2 : 1;
+    if (shape_matrix(p.matrix, is_half ? 2 * s->inner : p.rows, inputs, kind, p.step) != 0) return -1;
+    int panels = (p.rows + PANEL - 1) / PANEL;
+    if (threads > 1) pool_run(&m->pool, pack_task, &p, panels);
+    else for (int panel = 0; panel < panels; panel++) pack_task(&p, panel, 0);
+    return 0;
+}
+
+/* Kept by the caller as long as the model lives. Float32, but for the embedding. */
+EXPORT void ek_set_vector(struct model *m, int layer, int name, const void *from) {
+    struct layer *l = &m->layers[layer];
+    const void **places[] = {(const void **)&l->input_norm, (const void **)&l->post_norm, (const void **)&l->q_norm,
+                             (const void **)&l->k_norm,     (const void **)&l->qkv_bias,  (const void **)&l->o_bias,
+                             (const void **)&m->final_norm, (const void **)&m->rope,      &m->embedding};
+    *places[name] = from;
+}
+
+/* ---- scratch */
+
+static int reserve(struct model *m, int tokens, int rows, int tasks) {
+    const struct sizes *s = &m->sizes;
+    struct attention_scratch unused;
+    size_t scratch = lay_out_scratch(&m->layout, NULL, &unused), used = 0;
+    size_t sizes[] = {
+        (size_t)tokens * s->hidden * 4,
+        (size_t)tokens * (s->heads + 2 * s->kv_heads) * s->dim * 4,
+        (size_t)MAX(tokens, rows) * s->hidden * 4,
+        (size_t)tokens * s->heads * s->dim * 4,
+        (size_t)tokens * s->inner * 4,
+        scratch * m->pool.threads,
+        (size_t)tasks * sizeof *m->tasks,
+        (size_t)rows * m->pool.threads * sizeof *m->best,
+    };
+    void **places[] = {(void **)&m->x,  (void **)&m->qkv,  &m->normed, &m->attended,
+                       &m->gated,       (void **)&m->attention_scratch, (void **)&m->tasks, (void **)&m->best};
+    for (int i = 0; i < 8; i++) used += (sizes[i] + 127) / 64 * 64;
+    if (used > m->memory_bytes) {
+        free(m->memory);
+        m->memory_bytes = 0;
+        m->memory = big_memory(used);
+        if (m->memory == NULL) return -1;
+        m->memory_bytes = used;
+        memset(m->memory, 0, used);
+    }
+    char *at = m->memory;
+    for (int i = 0; i < 8; i++) {
+        *places[i] = at;
+        at += (sizes[i] + 127) / 64 * 64;
+    }
+    /* Scratch holds zeros that are only read; what lay there before was something else. */
+    for (int t = 0; t < m->pool.threads; t++) {
+        lay_out_scratch(&m->layout, m->attention_scratch + t * scratch, &unused);
+        memset(unused.nothing, 0, s->dim * 4);
+        memset(unused.values, 0, (size_t)CHUNK * padded_dim(s->dim) * 4);
+    }
+    return 0;
+}
+
+/* ---- one step */
+
+struct token_job { /* what is done token by token: a range of tokens is a task */
+    struct model *model;
+    const struct batch *batch;
+    const struct layer *layer;
+    const float *from, *weight;
+    void *to;
+    enum kind to_kind;
+    int layer_number, tokens, per_task;
+};
+
+static void embed_token(const struct model *m, int64_t id, float *x) {
+    int hidden = m->sizes.hidden;
+    if (m->embedding == NULL) {
+        unpack_row(&m->head, id, x);
+    } else if (m->sizes.weights_are_bfloat16) {
+        const uint16_t *from = (const uint16_t *)m->embedding + id * hidden;
+        for (int i = 0; i < hidden; i++) x[i] = widen_one(from[i]);
+    } else {
+        memcpy(x, (const float *)m->embedding + id * hidden, hidden * 4);
+    }
+}
+
+static void embed_task(void *argument, int task, int thread) {
+    const struct token_job *job = argument;
+    (void)thread;
+    for (int t = task * job->per_task; t < MIN(job->tokens, (task + 1) * job->per_task); t++)
+        embed_token(job->model, job->batch->ids[t], job->model->x + (size_t)t * job->model->sizes.hidden);
+}
+
+static void norm_task(void *argument, int task, int thread) {
+    const struct token_job *job = argument;
+    (void)thread;
+    int hidden = job->model->sizes.hidden, bytes = job->to_kind == PAIRS ? 2 : 4;
+    for (int t = task * job->per_task; t < MIN(job->tokens, (task + 1) * job->per_task); t++)
+        rms_norm(job->from + (size_t)t * hidden, job->weight, hidden, job->model->sizes.epsilon,
+                 (char *)job->to + (size_t)t * hidden * bytes, job->to_kind == PAIRS);
+}
+
+/* Norms of q and k, rope, and K and V into the cache. */
+static void place_task(void *argument, int task, int thread) {
+    const struct token_job *job = argument;
+    (void)thread;
+    struct model *m = job->model;
+    const struct batch *b = job->batch;
+    const struct layout *l = &m->layout;
+    int dim = l->dim, heads = l->heads + l->kv_heads, bytes = l->kind == FLOAT32 ? 4 : 2;
+    int row = 0;
+    for (int t = task * job->per_task; t < MIN(job->tokens, (task + 1) * job->per_task); t++) {
+        while (b->row[row].first + b->row[row].count <= t) row++;
+        float *qkv = m->qkv + (size_t)t * (heads + l->kv_heads) * dim;
+        const float *rope = m->rope + b->positions[t] * dim;
+        for (int h = 0; h < heads; h++) {
+            const float *norm = h < l->heads ? job->layer->q_norm : job->layer->k_norm;
+            if (norm != NULL) rms_norm(qkv + h * dim, norm, dim, m->sizes.epsilon, qkv + h * dim, 0);
+            rotate(qkv + h * dim, rope, dim);
+        }
+        int64_t block = b->blocks[b->row[row].table + b->positions[t] / l->block_size];
+        for (int h = 0; h < l->kv_heads; h++) {
+            size_t place = ((size_t)(block * l->kv_heads + h) * l->block_size + b->positions[t] % l->block_size) * dim +
+                           (size_t)job->layer_number * b->layer_stride;
+            write_numbers((char *)b->keys + place * bytes, qkv + (l->heads + h) * dim, dim, bytes == 2);
+            write_numbers((char *)b->values + place * bytes, qkv + (heads + h) * dim, dim, bytes == 2);
+        }
+    }
+}
+
+#define NUMBERS_PER_TASK 16384 /* less is done sooner than another thread has come */
+
+static void each_token(struct token_job *job, task_fn run, int numbers) {
+    job->per_task = MAX(1, NUMBERS_PER_TASK / numbers);
+    pool_run(&job->model->pool, run, job, (job->tokens + job->per_task - 1) / job->per_task);
+}
+
+static void normalise(struct model *m, const float *from, const float *weight, int tokens, void *to, enum kind kind) {
+    struct token_job job = {.model = m, .from = from, .weight = weight, .to = to, .to_kind = kind, .tokens = tokens};
+    each_token(&job, norm_task, m->sizes.hidden);
+}
+
+static struct product product_of(struct model *m, const struct matrix *matrix, const void *a, int rows,
+                                 enum finish finish, void *out, size_t ldo) {
+    size_t units = m->rows_kind == PAIRS ? matrix->inputs / 2 : matrix->inputs;
+    return (struct product){.matrix = matrix, .kind = m->rows_kind, .a = a, .lda = units, .rows = rows,
+                            .finish = finish, .out = out, .ldo = ldo};
+}
+
+static void run_layer(struct model *m, const struct batch *b, struct attention *attention, int number) {
+    const struct sizes *s = &m->sizes;
+    const struct layer *l = &m->layers[number];
+    int tokens = b->tokens, qkv = (s->heads + 2 * s->kv_heads) * s->dim;
+    normalise(m, m->x, l->input_norm, tokens, m->normed, m->rows_kind);
+    struct product p = product_of(m, &l->qkv, m->normed, tokens, STORE, m->qkv, qkv);
+    p.bias = l->qkv_bias;
+    multiply(&m->pool, &p);
+    struct token_job place = {.model = m, .batch = b, .layer = l, .layer_number = number, .tokens = tokens};
+    each_token(&place, place_task, qkv);
+    size_t offset = (size_t)number * b->layer_stride * (s->cache_is_bfloat16 ? 2 : 4);
+    attention->keys = (char *)b->keys + offset;
+    attention->values = (char *)b->values + offset;
+    pool_run(&m->pool, attention_task, attention, attention_tasks(&m->layout, b->row, b->rows, NULL));
+    p = product_of(m, &l->o, m->attended, tokens, ADD, m->x, s->hidden);
+    p.bias = l->o_bias;
+    multiply(&m->pool, &p);
+    normalise(m, m->x, l->post_norm, tokens, m->normed, m->rows_kind);
+    p = product_of(m, &l->gate_up, m->normed, tokens, GATED, m->gated, s->inner);
+    multiply(&m->pool, &p);
+    p = product_of(m, &l->down, m->gated, tokens, ADD, m->x, s->hidden);
+    multiply(&m->pool, &p);
+}
+
+EXPORT int ek_step(struct model *m, const struct batch *b) {
+    int tasks = attention_tasks(&m->layout, b->row, b->rows, NULL);
+    if (reserve(m, b->tokens, b->rows, tasks) != 0) return -1;
+    attention_tasks(&m->layout, b->row, b->rows, m->tasks);
+    struct attention_scratch unused;
+    struct attention attention = {
+        .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
+        .out_is_bfloat16 = m->rows_kind == PAIRS, .tasks = m->tasks, .scratch = m->attention_scratch,
+        .scratch_bytes = lay_out_scratch(&m->layout, NULL, &unused)};
+    struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
+    each_token(&embed, embed_task, m->sizes.hidden * 8);
+    for (int layer = 0; layer < m->sizes.layers; layer++) run_layer(m, b, &attention, layer);
+    normalise(m, m->x, m->final_norm, b->tokens, b->hidden, FLOAT32);
+    return 0;
+}
+
+/* ---- the head */
+
+static int head_rows(struct model *m, const float *hidden, int rows, struct product *p) {
+    if (reserve(m, 1, rows, 1) != 0) return -1;
+    *p = product_of(m, &m->head, hidden, rows, STORE, NULL, m->sizes.vocab);
+    if (m->rows_kind == PAIRS) {
+        write_numbers(m->normed, hidden, rows * m->sizes.hidden, 1);
+        p->a = m->normed;
+    }
+    return 0;
+}
+
+/* hidden (rows, hidden) -> logits (rows, vocab) */
+EXPORT int ek_logits(struct model *m, const float *hidden, int rows, float *logits) {
+    struct product p;
+    if (head_rows(m, hidden, rows, &p) != 0) return -1;
+    p.out = logits;
+    multiply(&m->pool, &p);
+    return 0;
+}
+
+/* hidden (rows, hidden) -> the best token of each row and its logit, NaN when any logit is. */
+EXPORT int ek_greedy(struct model *m, const float *hidden, int rows, int64_t *ids, float *values) {
+    struct product p;
+    if (head_rows(m, hidden, rows, &p) != 0) return -1;
+    p.finish = BEST;
+    p.best = m->best;
+    for (int i = 0; i < rows * m->pool.threads; i++) m->best[i] = (struct best){-INFINITY, -1};
+    multiply(&m->pool, &p);
+    for (int r = 0; r < rows; r++) {
+        struct best best = m->best[r];
+        for (int t = 1; t < m->pool.threads; t++) {
+            struct best other = m->best[(size_t)t * rows + r];
+            int is_better = other.value > best.value || (other.value == best.value && other.index < best.index);
+            if (best.value == best.value && (is_better || other.value != other.value)) best = other;
+        }
+        ids[r] = MAX(0, best.index);
+        values[r] = best.value;
+    }
+    return 0;
+}

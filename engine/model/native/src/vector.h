@@ -1,0 +1,147 @@
+/* Vectors of W floats in the compiler's own vector types: one source for every width, lowered where a width is not
+ * there. Number formats, exp, and the transpose of 32-bit units. Knows nothing of models.
+ *
+ * A "pair" is one 32-bit unit with two bfloat16 numbers, the even one in the low half. */
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifndef W
+#if defined(__AVX512F__)
+#define W 16
+#elif defined(__AVX__)
+#define W 8
+#else
+#define W 4
+#endif
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+typedef float vf __attribute__((vector_size(4 * W)));
+typedef int32_t vi __attribute__((vector_size(4 * W)));
+typedef uint32_t vu __attribute__((vector_size(4 * W)));
+typedef uint16_t vh __attribute__((vector_size(2 * W)));
+typedef float vf_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef uint32_t vu_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef uint16_t vh_any __attribute__((vector_size(2 * W), aligned(2), may_alias));
+
+INLINE vf load_f(const float *p) { return (vf)(*(const vf_any *)p); }
+INLINE vu load_u(const uint32_t *p) { return (vu)(*(const vu_any *)p); }
+INLINE void store_f(float *p, vf v) { *(vf_any *)p = (vf_any)v; }
+INLINE void store_u(uint32_t *p, vu v) { *(vu_any *)p = (vu_any)v; }
+INLINE vf all_f(float x) { return x - (vf){0}; }
+INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+
+INLINE vf pair_low(vu pair) { return (vf)(pair << 16); }
+INLINE vf pair_high(vu pair) { return (vf)(pair & 0xffff0000u); }
+INLINE vf widen(const uint16_t *p) { return (vf)(__builtin_convertvector((vh)(*(const vh_any *)p), vu) << 16); }
+INLINE float widen_one(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+/* To nearest, ties to even; a NaN stays one. */
+INLINE uint16_t narrow_one(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if (f != f) return 0x7fc0;
+    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+INLINE void narrow(uint16_t *p, vf v) {
+    vu u = (vu)v;
+    vu rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    vi is_nan = v != v;
+    rounded = (rounded & ~(vu)is_nan) | (0x7fc0 & (vu)is_nan);
+    *(vh_any *)p = (vh_any)__builtin_convertvector(rounded, vh);
+}
+
+INLINE float sum_of(vf v) {
+    float lanes[W], total = 0;
+    store_f(lanes, v);
+    for (int i = 0; i < W; i++) total += lanes[i];
+    return total;
+}
+INLINE float max_of(vf v) {
+    float lanes[W];
+    store_f(lanes, v);
+    float best = lanes[0];
+    for (int i = 1; i < W; i++) best = lanes[i] > best ? lanes[i] : best;
+    return best;
+}
+
+/* exp to about 1e-7 of its value; exactly 0 below -87, a NaN stays one. */
+INLINE vf exp_v(vf x) {
+    const vf big = all_f(88.0f), magic = all_f(12582912.0f);
+    vi tiny = x < -87.0f;
+    x = pick(x > big, big, x);
+    x = pick(tiny, all_f(0), x);
+    vf shifted = x * 1.44269504088896341f + magic;
+    vf n = shifted - magic;
+    vf r = x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vf p = all_f(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    vi exponent = ((vi)shifted - (vi)magic + 127) << 23;
+    return pick(tiny, all_f(0), p * (vf)exponent);
+}
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_SHUFFLE 1
+#endif
+#endif
+
+#if defined(HAS_SHUFFLE) && W == 16
+#define ZIP_LOW(a, b) \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define ZIP_HIGH(a, b) \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif defined(HAS_SHUFFLE) && W == 8
+#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#elif defined(HAS_SHUFFLE) && W == 4
+#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
+/* W rows of W units, anywhere in memory, to columns: to[i * stride + j] = from[j][i]. */
+INLINE void transpose_square(const uint32_t *const *from, size_t offset, uint32_t *to, size_t stride) {
+#ifdef ZIP_LOW
+    vu rows[W], next[W];
+    for (int j = 0; j < W; j++) rows[j] = load_u(from[j] + offset);
+#pragma GCC unroll 4
+    for (int width = 1; width < W; width *= 2) {
+#pragma GCC unroll 8
+        for (int j = 0; j < W / 2; j++) {
+            next[2 * j] = ZIP_LOW(rows[j], rows[j + W / 2]);
+            next[2 * j + 1] = ZIP_HIGH(rows[j], rows[j + W / 2]);
+        }
+#pragma GCC unroll 16
+        for (int j = 0; j < W; j++) rows[j] = next[j];
+    }
+    for (int j = 0; j < W; j++) store_u(to + j * stride, rows[j]);
+#else
+    for (int i = 0; i < W; i++)
+        for (int j = 0; j < W; j++) to[i * stride + j] = from[j][offset + i];
+#endif
+}
+
+/* `count` rows (W of them, or fewer units than W at the end) of `units` units to columns. */
+INLINE void transpose_rows(const uint32_t *const *from, int units, uint32_t *to, size_t stride) {
+    int i = 0;
+    for (; i + W <= units; i += W) transpose_square(from, i, to + i * stride, stride);
+    for (; i < units; i++)
+        for (int j = 0; j < W; j++) to[i * stride + j] = from[j][i];
+}
