@@ -4,6 +4,7 @@ Enters: what was asked for. Leaves: a Target. Raises ModelError for what cannot 
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -42,8 +43,14 @@ def cpu_has_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     return not _NATIVE_BF16_FLAGS.isdisjoint(flags.split())
 
 
-def available_cores() -> int:
-    return len(os.sched_getaffinity(0))
+def available_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores this process may run on, or fewer where a container's quota is nearer; at least 1."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = cpu_max.read_text().split()
+        return cores if quota == "max" else max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        return cores
 
 
 def _device(name: str) -> torch.device:

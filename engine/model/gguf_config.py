@@ -73,8 +73,15 @@ def plan_conversion(file: GGUFFile, dtype: str) -> Plan:
         raise ModelError(f"{file.path}: mixture-of-experts models are not supported")
     config = _config(file, name, dtype)
     entries = _entries(file, name, config)
-    generation = {key: config[key] for key in ("bos_token_id", "eos_token_id") if config[key] is not None}
-    return Plan(config, generation, entries, dtype)
+    return Plan(config, _generation(file, config), entries, dtype)
+
+
+def _generation(file: GGUFFile, config: dict[str, object]) -> dict[str, object]:
+    """A chat model may end its turn with another token than its text: both stop a generation."""
+    ends = [config["eos_token_id"], *(file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))]
+    ids = list(dict.fromkeys(end for end in ends if isinstance(end, int)))
+    found: dict[str, object] = {"eos_token_id": ids[0] if len(ids) == 1 else ids} if ids else {}
+    return found if config["bos_token_id"] is None else {"bos_token_id": config["bos_token_id"], **found}
 
 
 def _config(file: GGUFFile, name: str, dtype: str) -> dict[str, object]:

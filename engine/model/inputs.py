@@ -37,7 +37,7 @@ class Row:
 class Group:
     """Rows whose attention is one batched product. R rows of at most N new tokens over at most L tokens in all.
     queries (R * N,) packed token of each query, padding repeats one   gather (kv_heads * R * L,) cache rows
-    bias (R, 1, N, L) 0 or -inf   scatter (tokens,) where each packed token's result lies in (R * N)   tokens (tokens,)
+    bias (R, N, L) 0 or -inf   scatter (tokens,) where each packed token's result lies in (R * N)   tokens (tokens,)
     """
 
     rows: int

@@ -130,6 +130,11 @@ def test_add_bos_is_kept(add_bos: bool, ids: list[int], tiny: Path, tmp_path: Pa
     assert Tokenizer.from_file(str(target / "tokenizer.json")).encode("").ids == ids
 
 
+def test_the_end_of_a_turn_stops_too(tiny: Path, tmp_path: Path) -> None:
+    file = write_gguf(tiny, tmp_path / "m.gguf", tokenizer__ggml__eot_token_id=0)
+    assert ModelConfig.from_dir(convert(file, tmp_path / "target", quiet)).eos_token_ids == (2, 0)
+
+
 def test_llama3_rope_factors_are_found_again(tmp_path: Path) -> None:
     origin = make_tiny_model(tmp_path / "origin", hidden=256)
     factors = llama3_divisors(64, 10000.0, 32.0, 1.0, 4.0, 8192).astype(np.float32)

@@ -12,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 
 from engine.errors import ModelError
 from engine.model.config import ModelConfig
-from engine.model.device import choose_target, cpu_has_bf16
 from engine.model.loader import Target, load_weights, pair_up
 from tests.support.steps import Job, Steps, load
 from tests.support.tiny_model import make_tiny_model
@@ -141,27 +140,3 @@ def test_each_dtype_runs_and_is_stated(dtype: str, model: Path) -> None:
     executor = load(model, dtype=dtype)
     assert executor.load_model(lambda phase, detail: None).dtype == dtype
     assert len(Steps(executor).run([Job([5, 9, 30])])[0]) == 8
-
-
-def test_auto_is_what_was_saved() -> None:
-    assert choose_target("auto", "bfloat16", "cpu").storage == torch.bfloat16
-    assert choose_target("auto", "float32", "cpu").storage == torch.float32
-    assert choose_target("float16", "float32", "cpu").compute == torch.float32
-    with pytest.raises(ModelError, match="float8"):
-        choose_target("float8", "float32", "cpu")
-
-
-@pytest.mark.parametrize(
-    ("flags", "has"),
-    [
-        ("flags : fpu avx2 avx512f avx512_bf16", True),
-        ("flags : fpu avx2", False),
-        ("Features : fp asimd bf16", True),
-        ("flags : avx512_bf16x", False),
-        ("", False),
-    ],
-)
-def test_bf16_instructions_are_read_from_the_flags(flags: str, has: bool, tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{flags}\n")
-    assert cpu_has_bf16(tmp_path / "cpuinfo") is has
-    assert not cpu_has_bf16(tmp_path / "missing")
