@@ -171,7 +171,7 @@ def encode_outputs(
 
 def decode_outputs(frames: Sequence[Buffer], dialect: Dialect | None = None) -> EngineCoreOutputs | EngineDead:
     """One message from an output socket. Without a dialect the message's own length tells. Raises ProtocolError."""
-    if not frames or len(frames) > limits.MAX_ABORT_IDS:
+    if not 1 <= len(frames) <= limits.MAX_OUTPUT_FRAMES:
         raise ProtocolError(f"outputs in {len(frames)} frames")
     body = frames[0]
     if len(frames) == 1 and body == ENGINE_CORE_DEAD:

@@ -79,15 +79,23 @@ class Handshake:
         return self.metadata.addresses
 
     def greet(self) -> EngineHandshakeMetadata:
-        """Sends HELLO and waits for INIT. Raises DeadlineError, also when told to stop, or ProtocolError. Blocks."""
+        """Sends HELLO and waits for INIT. Raises DeadlineError, also when told to stop, or ProtocolError; then it is
+        closed. Blocks."""
+        try:
+            self.metadata = self._exchange()
+        except BaseException:
+            self.close()
+            raise
+        return self.metadata
+
+    def _exchange(self) -> EngineHandshakeMetadata:
         began = time.monotonic()
         report_at = began + REPORT_EVERY_S
         self._open()
         while True:
             frames = self._next_event()
             if frames is not None:
-                self.metadata = self._read_init(frames)
-                return self.metadata
+                return self._read_init(frames)
             now = time.monotonic()
             if self._should_stop():
                 raise DeadlineError(f"told to stop while waiting for INIT from {self.address}")
@@ -101,9 +109,6 @@ class Handshake:
         """Tells the frontend that the engine serves, and closes the socket. Blocks 2 s at most."""
         if self._socket is None:
             raise ProtocolError("READY before HELLO")
-        while self._monitor is not None and self._monitor.poll(0):
-            if int(recv_monitor_message(self._monitor)["event"]) & _BROKEN:
-                self._socket.connect(self.address)
         self._socket.send(encode_message(self._status("READY")), zmq.NOBLOCK)
         self._close_socket(READY_LINGER_MS)
         self._context.term()

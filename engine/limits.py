@@ -34,8 +34,9 @@ MAX_PROMPT_LOGPROB_ENTRIES = 16 * 1024**2
 MAX_READY_RESPONSE_BYTES = 1024**2
 MAX_CLIENTS = 256
 """Input addresses in INIT."""
-MAX_ADDRESS_BYTES = 4096
 
+MAX_OUTPUT_FRAMES = 65_536
+"""Frames in one message from an engine: a body and the long arrays of a whole step."""
 MAX_TENSOR_DIMENSIONS = 8
 INLINE_ARRAY_BYTES = 256
 """Arrays shorter than this travel inside the body, longer ones in a frame of their own."""
