@@ -38,8 +38,15 @@ LAST_WORDS_MS = 100
 class ControlClient:
     """Speaks to one supervisor. One thread at a time. `supervisor` (from its record) makes the errors say more."""
 
-    def __init__(self, path: Path | str, *, name: str = "", supervisor: ProcessId | None = None,
-                 connect_timeout_s: float = CONNECT_TIMEOUT_S, reply_timeout_s: float = REPLY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        name: str = "",
+        supervisor: ProcessId | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        reply_timeout_s: float = REPLY_TIMEOUT_S,
+    ) -> None:
         """Raises Unreachable when nobody listens at `path`."""
         self.path = Path(path)
         self.name = name or self.path.parent.name
@@ -59,8 +66,14 @@ class ControlClient:
                 return _convert(reply, result_type, verb)
         raise Bug(f"verb {verb!r} was left without an answer")
 
-    def stream(self, verb: str, args: Struct, item_type: type[T], end_type: type[E] | None = None,
-               timeout_s: float | None = None) -> ControlStream[T, E]:
+    def stream(
+        self,
+        verb: str,
+        args: Struct,
+        item_type: type[T],
+        end_type: type[E] | None = None,
+        timeout_s: float | None = None,
+    ) -> ControlStream[T, E]:
         """Begins a stream on a connection of its own; closing it early tells the supervisor that nobody listens."""
         client = ControlClient(
             self.path, name=self.name, supervisor=self.supervisor, reply_timeout_s=self.reply_timeout_s
@@ -86,7 +99,7 @@ class ControlClient:
             limit = heard + (self.reply_timeout_s if first else patience_s)
             wait_s = (limit if end is None else min(limit, end)) - time.monotonic()
             if not self._socket.poll(max(0, min(LOOK_MS, int(wait_s * 1000) + 1))):
-                if self.supervisor is not None and not is_alive(self.supervisor) and not self._socket.poll(LAST_WORDS_MS):
+                if self._is_orphaned() and not self._socket.poll(LAST_WORDS_MS):
                     raise self._silence(verb, time.monotonic() - heard)
                 if end is not None and time.monotonic() >= end:
                     raise self._too_long(verb, timeout_s or 0.0)
@@ -103,6 +116,9 @@ class ControlClient:
                 yield reply
             if reply.kind in ("reply", "end"):
                 return
+
+    def _is_orphaned(self) -> bool:
+        return self.supervisor is not None and not is_alive(self.supervisor)
 
     def _too_long(self, verb: str, timeout_s: float) -> CtlError:
         return Deadline(
@@ -142,8 +158,15 @@ class ControlClient:
 class ControlStream(Generic[T, E]):
     """Items of one stream as an iterator; `end` is there once it is exhausted. Closes its connection by itself."""
 
-    def __init__(self, client: ControlClient, verb: str, args: Struct, item_type: type[T], end_type: type[E] | None,
-                 timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        client: ControlClient,
+        verb: str,
+        args: Struct,
+        item_type: type[T],
+        end_type: type[E] | None,
+        timeout_s: float | None,
+    ) -> None:
         self.end: E | None = None
         self._client = client
         self._verb = verb

@@ -9,6 +9,7 @@ import argparse
 import gc
 import os
 import sys
+from pathlib import Path
 
 import msgspec
 import zmq
@@ -60,9 +61,19 @@ def read_settings(name: str) -> EngineSettings:
     return check_settings(settings)
 
 
+def check_log(path: Path) -> None:
+    """A log that cannot be written is said at the start; lost later, it costs lines only."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
+    except OSError as error:
+        raise BadRuntimeDir(f"cannot write log {path}", cause=error.strerror or str(error)) from None
+
+
 def serve(settings: EngineSettings, paths: EnginePaths, arguments: argparse.Namespace) -> int:
     """With the lock held. Blocks until the engine has ended for good."""
     base = make_runtime_dir(runtime_dir_of(settings.name), paths.state)
+    for log in (paths.engine_log, paths.supervisor_log):
+        check_log(log)
     swept = sweep_sockets(base)
     daemon = Daemon(settings, paths, base, foreground=arguments.foreground)
     if swept:

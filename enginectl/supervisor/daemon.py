@@ -26,7 +26,7 @@ from enginectl.record import LastStart, read_json, write_json
 from enginectl.rundir import EnginePaths, make_runtime_dir
 from enginectl.settings import EngineSettings
 from enginectl.supervisor.calls import Calls
-from enginectl.supervisor.child import Child
+from enginectl.supervisor.child import Child, reap_orphans
 from enginectl.supervisor.draining import Drain
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.handlers import dispatch
@@ -112,6 +112,8 @@ class Daemon:
         self.over: Future[None] = Future()
         """No other run will come."""
         self.log_tap: Callable[[bytes], None] | None = None
+        self.unreadable = 0
+        self._told_unreadable_at = 0.0
         self._change: Future[None] = Future()
         self._recorded = ""
         self._record_seen = 0
@@ -145,13 +147,19 @@ class Daemon:
     def write_log(self, text: str) -> None:
         line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n".encode("utf-8", "replace")
         self.log.write(line)
+        self._echo(line)
+
+    def _echo(self, data: bytes) -> None:
+        """In the foreground; a terminal that went away costs the copy."""
         if self.foreground:
-            os.write(2, line)
+            try:
+                os.write(2, data)
+            except OSError:
+                pass
 
     def on_engine_log(self, data: bytes) -> None:
         self.engine_log.write(data)
-        if self.foreground:
-            os.write(2, data)
+        self._echo(data)
         if self.log_tap is not None:
             self.log_tap(data)
 
@@ -185,7 +193,12 @@ class Daemon:
         self.write_log("engine said ENGINE_CORE_DEAD")
 
     def on_unreadable(self, where: str, error: str) -> None:
-        self.events.add("unreadable", f"{where}: {error[:300]}")
+        """Counted; told at most once a second, since a scanner's noise has no end."""
+        self.unreadable += 1
+        now = time.monotonic()
+        if now - self._told_unreadable_at >= 1.0:
+            self._told_unreadable_at = now
+            self.events.add("unreadable", f"{where}: {error[:300]} ({self.unreadable} in all)")
 
     # ------------------------------------------------------------ may I
 
@@ -245,6 +258,8 @@ class Daemon:
     def tick(self) -> None:
         """Each second: look, judge, publish, repair."""
         self.loop.after(TICK_S, self.tick)
+        if os.getpid() == 1:
+            reap_orphans(self.child.pid if self.child else 0)
         now = time.monotonic()
         self.meter.look(now)
         if self.engine_meter is not None:
@@ -299,6 +314,8 @@ class Daemon:
                 self.events.add("runtime-dir", f"cannot be used: {error}")
             self._lost_dir = True
             return
+        for log in (self.log, self.engine_log):
+            log.check()
         for text in found:
             self.events.add("socket", text)
             self.notice = text

@@ -208,7 +208,7 @@ def save_evidence_of(daemon: Daemon, kind: str, stacks: str = "") -> str:
 
 async def again(daemon: Daemon, lived_s: float) -> bool:
     """Whether another run begins, after waiting for its time."""
-    stop, ended = daemon.stopping, daemon.last_exit
+    stop = daemon.stopping
     if stop is not None:
         await daemon.loop.first(stop.done, timeout_s=10.0)
         daemon.stopping = None
@@ -218,7 +218,7 @@ async def again(daemon: Daemon, lived_s: float) -> bool:
             return False
         return _reload(daemon)
     daemon.is_cordoned = False
-    if ended is not None and ended.requested and daemon.settings.restart != "always":
+    if daemon.expected and daemon.settings.restart != "always":  # also when it died while it was drained
         return False
     if not daemon.was_ever_ready:
         return False

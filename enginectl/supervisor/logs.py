@@ -51,6 +51,11 @@ class RotatingFile:
         except OSError:
             self._retry_at = time.monotonic() + RETRY_S
 
+    def check(self) -> None:
+        """Makes the file anew when its path is gone."""
+        if self._fd >= 0 and not self.path.exists():
+            self.reopen()
+
     def _rotate(self) -> None:
         self.close()
         try:

@@ -9,14 +9,15 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 import zmq
 
 T = TypeVar("T")
-Source = "zmq.Socket[bytes] | int"
 MAX_BLOCK_S = 5.0
+MANY_TIMERS = 2000
+"""From here on the shells of cancelled timers are swept at each new one."""
 
 
 class Cancelled(BaseException):
@@ -34,7 +35,7 @@ class Future(Generic[T]):
         self.done = False
         self._value: T | None = None
         self._error: BaseException | None = None
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: dict[Callable[[], None], None] = {}
 
     def set_result(self, value: T) -> None:
         if not self.done:
@@ -48,7 +49,7 @@ class Future(Generic[T]):
 
     def _finish(self) -> None:
         self.done = True
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._callbacks = self._callbacks, {}
         for callback in callbacks:
             callback()
 
@@ -56,7 +57,11 @@ class Future(Generic[T]):
         if self.done:
             callback()
         else:
-            self._callbacks.append(callback)
+            self._callbacks[callback] = None
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Undoes when_done: a future that lives long must not collect everybody who ever waited for it."""
+        self._callbacks.pop(callback, None)
 
     def result(self) -> T:
         """Only when done."""
@@ -104,6 +109,18 @@ class Task(Future[T]):
             self.set_error(Cancelled())
 
 
+class Timer:
+    """One entry of the heap; cancelled it stays there as an empty shell until its time."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
 class Loop:
     """Runs in the main thread of the process."""
 
@@ -113,7 +130,7 @@ class Loop:
         """How much later than asked the last timer ran: large after this process was stopped itself."""
         self._poller = zmq.Poller()
         self._readers: dict[Any, Callable[[], None]] = {}
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers: list[tuple[float, int, Timer]] = []
         self._ready: deque[Callable[[], None]] = deque()
         self._order = itertools.count()
         self._stopping = False
@@ -121,12 +138,13 @@ class Loop:
     def soon(self, callback: Callable[[], None]) -> None:
         self._ready.append(callback)
 
-    def at(self, when: float, callback: Callable[[], None]) -> None:
-        """`when` on the monotonic clock."""
-        heapq.heappush(self._timers, (when, next(self._order), callback))
-
-    def after(self, delay_s: float, callback: Callable[[], None]) -> None:
-        self.at(time.monotonic() + delay_s, callback)
+    def after(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        if len(self._timers) >= MANY_TIMERS:
+            self._timers = [entry for entry in self._timers if entry[2].callback is not None]
+            heapq.heapify(self._timers)
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._order), timer))
+        return timer
 
     def watch(self, source: zmq.Socket[bytes] | int, callback: Callable[[], None]) -> None:
         """Calls back while there is something to read; the callback must take some of it."""
@@ -150,11 +168,20 @@ class Loop:
     async def first(self, *futures: Future[Any], timeout_s: float | None = None) -> bool:
         """True when one of them is done, with a value or an error; False at the deadline. Cancels none."""
         gate: Future[bool] = Future()
+
+        def hit() -> None:
+            gate.set_result(True)
+
         for future in futures:
-            future.when_done(lambda: gate.set_result(True))
-        if timeout_s is not None:
-            self.after(timeout_s, lambda: gate.set_result(False))
-        return await gate
+            future.when_done(hit)
+        timer = None if timeout_s is None else self.after(timeout_s, lambda: gate.set_result(False))
+        try:
+            return await gate
+        finally:
+            for future in futures:
+                future.forget(hit)
+            if timer is not None:
+                timer.cancel()
 
     async def within(self, future: Future[T], timeout_s: float) -> T:
         """Its result. Raises DeadlinePassed."""
@@ -184,21 +211,13 @@ class Loop:
     def _run_timers(self) -> None:
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
-            when, _, callback = heapq.heappop(self._timers)
-            self.late_s = now - when
-            callback()
+            when, _, timer = heapq.heappop(self._timers)
+            if timer.callback is not None:
+                self.late_s = now - when
+                timer.callback()
 
     def _wait_ms(self) -> int:
         if not self._timers:
             return int(MAX_BLOCK_S * 1000)
         wait_s = self._timers[0][0] - time.monotonic()
         return max(0, min(int(wait_s * 1000) + 1, int(MAX_BLOCK_S * 1000)))
-
-
-def as_future(loop: Loop, value: Awaitable[T]) -> Future[T]:
-    """A task for anything that can be awaited."""
-
-    async def wait() -> T:
-        return await value
-
-    return loop.spawn(wait())

@@ -51,6 +51,7 @@ def stats_of(daemon: Daemon, *, with_steps: bool = True) -> Stats | None:
         if not running + waiting and engine.num_gpu_blocks:  # idle: the engine's own count is the truth
             stats.kv_used_blocks = engine.num_gpu_blocks - engine.free_blocks
             stats.kv_used_ratio = stats.kv_used_blocks / engine.num_gpu_blocks
+    stats.rejected_messages += daemon.unreadable + daemon.server.rejected
     return stats
 
 

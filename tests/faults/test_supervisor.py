@@ -145,6 +145,20 @@ def test_restart_on_failure_serves_again(rig: Rig) -> None:
     assert sum(len(chunk.token_ids) for chunk in engine.generate([3], SamplingParams(max_tokens=5))) == 5
 
 
+def test_a_stop_while_it_backs_off_ends_it(rig: Rig, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    engine = rig.start(env={"PACED_FAIL_FILE": str(broken)}, restart="always")
+    _, process = pids(engine)
+    broken.write_text("")
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: (view := engine.status()).state == "backoff" and view.restarts >= 1, 20.0, "a second back-off")
+    with pytest.raises(EngineDied):
+        engine.call("ping")
+    engine.stop()
+    assert rig.entry().wait_gone(5.0)
+    assert rig.entry().view().state == "exited"
+
+
 # ---------------------------------------------------------------- stalls
 
 
@@ -290,6 +304,22 @@ def test_a_stolen_control_socket_is_reported_and_taken_back(rig: Rig) -> None:
         assert fresh.status().name == "t"
     thief.close(0)
     context.term()
+
+
+def test_noise_on_the_engines_sockets_is_dropped_and_counted(rig: Rig) -> None:
+    engine = rig.start()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    for kind, name in ((zmq.DEALER, "hs.sock"), (zmq.DEALER, "in.sock"), (zmq.PUSH, "out.sock")):
+        sock = context.socket(kind)
+        sock.connect(f"ipc://{rig.entry().runtime_dir / name}")
+        for number in range(300):
+            sock.send_multipart([os.urandom(number % 50) for _ in range(number % 20 + 1)])
+        sock.send(b"\x91" * 200_000)
+        sock.close(2000)
+    context.term()
+    wait_until(lambda: (stats := engine.status().stats) and stats.rejected_messages >= 300, 10.0, "a count")
+    assert sum(len(chunk.token_ids) for chunk in engine.generate([3], SamplingParams(max_tokens=5))) == 5
+    assert sum(event.type == "unreadable" for event in engine.events()) < 30
 
 
 # ---------------------------------------------------------------- the end of a group

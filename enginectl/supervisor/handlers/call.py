@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from enginectl.control import CallArgs, CallResult
-from enginectl.errors import Deadline, NoSuchUtility
+from enginectl.errors import CallFailed, Deadline, NoSuchUtility
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -25,6 +25,9 @@ async def handle(daemon: Daemon, session: Session, args: CallArgs) -> None:
         daemon.expected = "call shutdown"
     try:
         value = await daemon.calls.raw(args.utility, args.args, min(max(args.timeout_s, 0.0), MAX_TIMEOUT_S))
+    except CallFailed:
+        daemon.expected = "" if daemon.expected == "call shutdown" else daemon.expected
+        raise
     except Deadline as error:
         error.cause = _why_late(daemon)
         raise

@@ -111,3 +111,15 @@ def test_a_pipe_wakes_its_reader_until_it_is_unwatched() -> None:
     assert got == [b"once", b"again"]
     os.close(read_fd)
     os.close(write_fd)
+
+
+def test_a_long_lived_future_does_not_collect_its_waiters() -> None:
+    loop = Loop()
+    forever: Future[None] = Future()
+
+    async def body() -> int:
+        for _ in range(5000):
+            await loop.first(forever, loop.sleep(0.0), timeout_s=3600.0)
+        return len(forever._callbacks) + len(loop._timers)
+
+    assert run(loop, body()) < 2500
