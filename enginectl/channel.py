@@ -256,6 +256,8 @@ def _probe(path: Path, name: str, timeout_s: float) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(timeout_s)
             probe.connect(str(path))
+    except BlockingIOError:
+        return  # somebody listens and many connect at once; zmq tries again
     except TimeoutError:
         raise _unreachable(name, f"no connection to {path} within {timeout_s:.1f} s") from None
     except OSError as error:

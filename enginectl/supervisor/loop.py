@@ -202,11 +202,20 @@ class Loop:
             for source, _ in self._poller.poll(self._wait_ms()):
                 callback = self._readers.get(source)
                 if callback is not None:
-                    callback()
+                    self._guarded(callback)
+
+    def _guarded(self, callback: Callable[[], None]) -> None:
+        """One callback's fault is told and ends nothing else."""
+        try:
+            callback()
+        except Exception as fault:
+            if self.on_fault is None:
+                raise
+            self.on_fault(fault)
 
     def _run_ready(self) -> None:
         for _ in range(len(self._ready)):
-            self._ready.popleft()()
+            self._guarded(self._ready.popleft())
 
     def _run_timers(self) -> None:
         now = time.monotonic()
@@ -214,7 +223,7 @@ class Loop:
             when, _, timer = heapq.heappop(self._timers)
             if timer.callback is not None:
                 self.late_s = now - when
-                timer.callback()
+                self._guarded(timer.callback)
 
     def _wait_ms(self) -> int:
         if not self._timers:

@@ -20,6 +20,8 @@ from enginectl.errors import CtlError
 from enginectl.supervisor.loop import Loop, Task
 
 MAX_PER_TURN = 32
+BACKLOG = 4096
+"""Callers that may connect at the same moment; the kernel caps it at its own limit."""
 SEND_QUEUE = 100_000
 """Replies that may wait for one slow caller before it counts as gone."""
 
@@ -175,6 +177,7 @@ class Endpoint:
         self.path = path
         self.socket = context.socket(kind)
         self.socket.setsockopt(zmq.LINGER, 1000)
+        self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
         self.socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
         self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
         self._inode = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -116,6 +117,20 @@ def test_nobody_listening_is_unreachable_at_once(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="unreachable") as caught:
         ControlClient(tmp_path / "file")
     assert "not a socket" in caught.value.cause
+
+
+def test_a_listener_whose_queue_is_full_is_not_called_unreachable(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "c"))
+        listener.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(str(tmp_path / "c"))
+        with ControlClient(tmp_path / "c", reply_timeout_s=0.1) as client, pytest.raises(Deadline):
+            client.request("status", StatusArgs(), EngineView)
+        for one in waiting:
+            one.close()
 
 
 def test_a_silent_supervisor_is_named_with_what_is_known(tmp_path: Path) -> None:

@@ -123,3 +123,18 @@ def test_a_long_lived_future_does_not_collect_its_waiters() -> None:
         return len(forever._callbacks) + len(loop._timers)
 
     assert run(loop, body()) < 2500
+
+
+def test_a_callback_that_raises_is_told_and_the_loop_goes_on() -> None:
+    loop = Loop()
+    faults: list[BaseException] = []
+    loop.on_fault = faults.append
+
+    def bad() -> None:
+        raise ValueError("x")
+
+    loop.after(0.0, bad)
+    loop.soon(bad)
+    loop.after(0.01, loop.stop)
+    loop.run()
+    assert len(faults) == 2
