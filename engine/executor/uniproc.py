@@ -39,6 +39,8 @@ class UniProcExecutor(Executor):
         self.model = ModelConfig.from_dir(config.model, config.max_model_len)
         self.target = choose_target(config.dtype, self.model.dtype, config.device)
         self.worker: Worker | None = None
+        # Outlives sleep, so that the random numbers do not begin anew.
+        self._sampler = Sampler(config.seed, self.target.device)
         self._decoder: Decoder | None = None
         self._num_blocks = 0
         self._profiler: torch.profiler.profile | None = None
@@ -69,7 +71,7 @@ class UniProcExecutor(Executor):
     def initialize_cache(self, num_gpu_blocks: int) -> None:
         decoder = self._loaded()
         cache = KVCache(self.model, num_gpu_blocks, self.config.block_size, self.target.compute, self.target.device)
-        self.worker = Worker(decoder, cache, Sampler(self.config.seed, self.target.device))
+        self.worker = Worker(decoder, cache, self._sampler)
         self._num_blocks = num_gpu_blocks
 
     @torch.inference_mode()
@@ -77,7 +79,8 @@ class UniProcExecutor(Executor):
         """A prompt, a full batch and single rows, on blocks that nobody holds yet."""
         worker = self._ready()
         capacity = self._num_blocks * self.config.block_size
-        prompt = min(_WARM_PROMPT_TOKENS, capacity - 1, self.config.max_num_batched_tokens)
+        room = min(capacity, len(worker.decoder.rope)) - 1
+        prompt = min(_WARM_PROMPT_TOKENS, room, self.config.max_num_batched_tokens)
         blocks = np.arange(self._num_blocks)
         one = [Row([0], 0, 1, blocks)]
         steps = [one, one * min(8, self.config.max_num_seqs)]

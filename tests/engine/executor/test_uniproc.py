@@ -187,6 +187,13 @@ def test_warm_up_fits_any_cache(tiny: Path, blocks: int, block_size: int) -> Non
     assert not bool(executor.worker.cache.keys[:, -1].any())
 
 
+@pytest.mark.parametrize("length", [1, 2, 30])
+def test_warm_up_fits_any_length(tiny: Path, length: int) -> None:
+    executor = load(tiny, max_model_len=length)
+    executor.warm_up()
+    assert len(Steps(executor).run([Job([5], count=1)])[0]) == 1
+
+
 def test_model_info_states_both_dtypes(tiny: Path) -> None:
     executor = load(tiny, dtype="bfloat16")
     info = executor.load_model(lambda phase, detail: None)
