@@ -38,7 +38,7 @@ async def handle(daemon: Daemon, session: Session, args: GenerateArgs) -> None:
         _finish(session, flight, finished.result())
     finally:
         daemon.consumers.pop(flight.id, None)
-        if not finished.done:
+        if flight.id in daemon.inflight.flights:
             _give_up(daemon, flight)
 
 
@@ -58,6 +58,17 @@ def _request(daemon: Daemon, args: GenerateArgs) -> EngineCoreRequest:
 
 
 def _on_output(session: Session, flight: Flight, output: EngineCoreOutput, finished: Future[EngineCoreOutput]) -> None:
+    """What cannot be passed on ends this request, nothing else."""
+    try:
+        _pass_on(session, flight, output)
+    except (TypeError, ValueError, OverflowError) as error:
+        text = f"request {flight.external_id!r}: its output cannot be passed on"
+        finished.set_error(GenerationFailed(text, cause=str(error)))
+    if output.finish_reason is not None:
+        finished.set_result(output)
+
+
+def _pass_on(session: Session, flight: Flight, output: EngineCoreOutput) -> None:
     if output.new_token_ids or output.new_prompt_logprobs is not None:
         session.item(
             GenerateChunk(
@@ -65,8 +76,6 @@ def _on_output(session: Session, flight: Flight, output: EngineCoreOutput, finis
                 prompt_logprobs=_raw(output.new_prompt_logprobs),
             )
         )  # fmt: skip
-    if output.finish_reason is not None:
-        finished.set_result(output)
 
 
 def _raw(value: Logprobs | None) -> Raw:

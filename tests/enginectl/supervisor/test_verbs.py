@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from engine.messages import SamplingParams
-from enginectl.client import Engine, connect, open_stats
+from enginectl.client import ControlStream, Engine, connect, open_stats
 from enginectl.control import (
     ControlReply,
     ControlRequest,
@@ -22,6 +22,8 @@ from enginectl.control import (
     DrainProgress,
     EngineView,
     ExitInfo,
+    GenerateChunk,
+    GenerateEnd,
     KillArgs,
     RestartArgs,
     Stacks,
@@ -157,6 +159,46 @@ def test_pause_is_seen_at_once(engine: Engine) -> None:
     assert engine.status().state == "paused"
     engine.call("resume_scheduler")
     assert engine.status().state == "idle"
+
+
+@pytest.mark.parametrize("state", ["idle", "busy", "paused", "sleeping", "cordoned"])
+def test_every_utility_answers_in_every_state_twice(engine: Engine, state: str) -> None:
+    description = engine.call("describe")
+    assert isinstance(description, dict)
+    rows = description["utilities"]
+    assert isinstance(rows, list) and len(rows) > 20
+    names = [str(row["name"]) for row in rows if isinstance(row, dict)]
+    for name in names:
+        if name in ("shutdown", "wake_up", "resume_scheduler"):
+            continue
+        for _ in range(2):
+            stream = enter(engine, state)
+            try:
+                engine.call(name, timeout_s=5.0)
+            except CallFailed as error:
+                assert error.message  # refused by name, never a silence
+            if stream is not None:
+                stream.close()
+    leave(engine)
+    assert tokens(engine, 3) == 3
+
+
+def enter(engine: Engine, state: str) -> ControlStream[GenerateChunk, GenerateEnd] | None:
+    leave(engine)
+    if state == "paused":
+        engine.call("pause_scheduler", "keep")
+    elif state == "sleeping":
+        engine.call("sleep")
+    elif state == "cordoned":
+        engine.cordon()
+    elif state == "busy":
+        return engine.generate([3], SamplingParams(max_tokens=100))
+    return None
+
+
+def leave(engine: Engine) -> None:
+    engine.uncordon()
+    engine.call("wake_up")
 
 
 # ---------------------------------------------------------------- generate and abort
