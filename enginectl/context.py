@@ -99,5 +99,5 @@ def look(entry: EngineEntry) -> EngineView:
         again = type(entry).read(entry.name)
         view = again.view()
         if again.liveness == "running":
-            view.reason = f"supervisor unreachable: {error.message}"
+            view.reason = f"supervisor unreachable: {error.cause or error.message}"
         return view

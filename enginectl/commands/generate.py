@@ -11,7 +11,7 @@ from engine.messages import SamplingParams
 from enginectl import sampling, text
 from enginectl.client import Engine
 from enginectl.context import connect
-from enginectl.errors import UsageError
+from enginectl.errors import CtlError, Exit, UsageError
 from enginectl.generating import Generation, generate, model_directory
 from enginectl.options import EngineOption, Format, OutputOption
 from enginectl.output import out, plain
@@ -90,7 +90,10 @@ def command(
             ignore_eos=ignore_eos,
         )
         writer = Writer(stream=stream)
-        made = writer.run(connected, prompt_ids, params, tokenizer, stop or [], priority)
+        try:
+            made = writer.run(connected, prompt_ids, params, tokenizer, stop or [], priority)
+        except KeyboardInterrupt:
+            raise CtlError("this request was aborted; the engine goes on", id="E1901", exit=Exit.INTERRUPTED) from None
     writer.report(connected.name, made)
 
 

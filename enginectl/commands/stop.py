@@ -21,11 +21,20 @@ GONE_WAIT_S = 10.0
 
 
 def command(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False,
-                                                      help="Engines; may be left out when one is running.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", show_default=False, help="Engines; may be left out when one is running."),
+    ] = None,
     grace: Annotated[
-        float, typer.Option("--grace", parser=duration, metavar="DURATION", envvar="ENGINECTL_GRACE", show_default="10s",
-                            help="How long requests in flight get before they are aborted.")
+        float,
+        typer.Option(
+            "--grace",
+            parser=duration,
+            metavar="DURATION",
+            envvar="ENGINECTL_GRACE",
+            show_default="10s",
+            help="How long requests in flight get before they are aborted.",
+        ),
     ] = 10.0,
     all: Annotated[bool, typer.Option("--all", help="All running engines.")] = False,
     yes: YesOption = False,
@@ -56,9 +65,13 @@ def _ask(views: list[EngineView], yes: bool) -> None:
     if not busy:
         return
     what = ", ".join(
-        f"{view.name} ({text.count(view.stats.running + view.stats.waiting, 'request')})" for view in busy if view.stats)
-    out.confirm(f"stop ends requests in flight: {what}", yes=yes,
-                retry=f"enginectl stop {' '.join(view.name for view in views)} --yes")
+        f"{view.name} ({text.count(view.stats.running + view.stats.waiting, 'request')})" for view in busy if view.stats
+    )
+    out.confirm(
+        f"stop ends requests in flight: {what}",
+        yes=yes,
+        retry=f"enginectl stop {' '.join(view.name for view in views)} --yes",
+    )
 
 
 Result = dict[str, object]
@@ -76,6 +89,8 @@ def _stop_one(entry: EngineEntry, grace_s: float) -> Result:
     except NotRunning:
         return {"name": entry.name, "state": "exited", "changed": False}
     except CtlError as error:
+        if error.exit == Exit.INTERRUPTED:
+            raise
         out.error_text(error)
         return {"name": entry.name, "error": {"id": error.id, "message": error.message}, "exit": int(error.exit)}
     view = EngineEntry.read(entry.name).view()
@@ -98,9 +113,20 @@ def _stages(entry: EngineEntry, grace_s: float) -> list[StopStage]:
                     out.say(f"  {stage.stage:<10} {text.seconds(stage.elapsed_s):>7}   {stage.detail}".rstrip())
         except (EngineDied, Unreachable):
             pass  # it ended, which is what was asked for
+        except KeyboardInterrupt:
+            raise CtlError(
+                f"no longer watching; {entry.name!r} goes on stopping",
+                id="E1901",
+                exit=Exit.INTERRUPTED,
+                try_=[f"enginectl wait {entry.name} --for stopped"],
+            ) from None
     if not entry.wait_gone(GONE_WAIT_S):
-        raise CtlError(f"the supervisor of {entry.name!r} did not end within {GONE_WAIT_S:.0f} s of its last word",
-                       id="E1403", exit=Exit.DEADLINE, try_=[f"enginectl kill {entry.name} --yes"])
+        raise CtlError(
+            f"the supervisor of {entry.name!r} did not end within {GONE_WAIT_S:.0f} s of its last word",
+            id="E1403",
+            exit=Exit.DEADLINE,
+            try_=[f"enginectl kill {entry.name} --yes"],
+        )
     return stages
 
 

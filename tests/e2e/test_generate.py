@@ -66,8 +66,9 @@ def test_same_seed_same_text(real: Ctl) -> None:
 
 
 def test_sampling_flags_reach_the_engine(real: Ctl) -> None:
-    document = real.ok("generate", "the world", "--max-tokens", "5", "--logit-bias", "9=100", *GREEDY, "--logprobs", "2",
-                       "-o", "json").document  # fmt: skip
+    document = real.ok(
+        "generate", "the world", "--max-tokens", "5", "--logit-bias", "9=100", *GREEDY, "--logprobs", "2", "-o", "json"
+    ).document
     assert document["token_ids"] == [9] * 5
     assert [entry["token_id"] for entry in document["logprobs"]] == [9] * 5
     assert len(document["logprobs"][0]["top"]) == 2
@@ -76,9 +77,15 @@ def test_sampling_flags_reach_the_engine(real: Ctl) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [["--top-p", "0"], ["--min-tokens", "9", "--max-tokens", "3"], ["--repetition-penalty", "0"],
-             ["--logit-bias", "x=1"], ["--max-tokens", "0"]],
-)  # fmt: skip
+    "args",
+    [
+        ["--top-p", "0"],
+        ["--min-tokens", "9", "--max-tokens", "3"],
+        ["--repetition-penalty", "0"],
+        ["--logit-bias", "x=1"],
+        ["--max-tokens", "0"],
+    ],
+)
 def test_impossible_sampling_is_a_usage_error(real: Ctl, args: list[str]) -> None:
     assert real("generate", "x", *args).code == 2
 
@@ -92,32 +99,34 @@ def test_what_the_engine_refuses_is_its_error(real: Ctl) -> None:
 
 
 def test_json_lines(real: Ctl) -> None:
-    lines = [json.loads(line) for line in
-             real.ok("generate", "the world", "--max-tokens", "6", "--stream", "-o", "json").out.splitlines()]  # fmt: skip
+    lines = [
+        json.loads(line)
+        for line in real.ok("generate", "the world", "--max-tokens", "6", "--stream", "-o", "json").out.splitlines()
+    ]
     assert lines[-1]["type"] == "end"
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert "".join(line["text"] for line in lines[:-1]) == lines[-1]["text"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_aborts_just_that_request(real: Ctl, number: signal.Signals, code: int) -> None:
-    victim, other = real.generate(), real.generate()
-    items = real.wait_running(2)
+def test_an_interrupt_aborts_just_that_request(served: Ctl, number: signal.Signals, code: int) -> None:
+    victim, other = served.generate(), served.generate()
+    items = served.wait_running(2)
     victim.send_signal(number)
     victim.communicate(timeout=15)
     assert victim.returncode == code
-    wait_until(lambda: len(real.requests()) == 1, 15.0, "one request left")
-    assert real.requests()[0]["id"] in {item["id"] for item in items}
-    real.ok("abort", "--all", "--yes")
+    left = wait_until(lambda: one if len(one := served.requests()) == 1 else [], 15.0, "one request left")
+    assert left[0]["id"] in {item["id"] for item in items}
+    served.ok("abort", "--all", "--yes")
     other.communicate(timeout=15)
 
 
-def test_a_killed_caller_leaves_no_request(real: Ctl) -> None:
-    child = real.generate()
-    real.wait_running(1)
+def test_a_killed_caller_leaves_no_request(served: Ctl) -> None:
+    child = served.generate()
+    served.wait_running(1)
     child.kill()
     child.communicate(timeout=10)
-    wait_until(lambda: real.requests() == [], 15.0, "its request gone")
+    wait_until(lambda: served.requests() == [], 15.0, "its request gone")
 
 
 def test_chat_takes_one_turn_off_a_terminal(real: Ctl) -> None:

@@ -97,3 +97,16 @@ def test_every_look_has_one_document(served: Ctl, args: list[str]) -> None:
     result = served.ok(*args, "-o", "json")
     json.loads(result.out)
     assert result.out.count("\n") == 1
+
+
+def test_following_ends_with_the_engine(ctl: Ctl) -> None:
+    ctl.start("t")
+    logs, events = ctl.popen("logs", "t", "-f", "-n", "2"), ctl.popen("events", "t", "-f", "-o", "json")
+    first = json.loads(events.stdout.readline())  # type: ignore[union-attr]
+    assert (first["seq"], first["schema"]) == (1, "enginectl/v1")
+    ctl.ok("stop", "t")
+    out, _ = logs.communicate(timeout=20)
+    rest, _ = events.communicate(timeout=20)
+    assert (logs.returncode, events.returncode) == (0, 0)
+    assert len(out.splitlines()) > 2
+    assert [json.loads(line)["seq"] for line in rest.splitlines()] == list(range(2, 2 + len(rest.splitlines())))

@@ -51,8 +51,17 @@ def test_unknown_names_paths_and_models_are_refused(ctl: Ctl) -> None:
 
 def test_a_failed_start_says_phase_and_cause(ctl: Ctl) -> None:
     ctl.make_model()
-    result = ctl("start", "t", "--model", str(ctl.model), "--set", f"executor={PACED}", "-o", "json",
-                 PACED_FAIL_FILE=str(ctl.model / "config.json"))  # fmt: skip
+    result = ctl(
+        "start",
+        "t",
+        "--model",
+        str(ctl.model),
+        "--set",
+        f"executor={PACED}",
+        "-o",
+        "json",
+        PACED_FAIL_FILE=str(ctl.model / "config.json"),
+    )
     assert result.code == 8
     assert "in phase 'load weights'" in result.document["message"]
     assert "weights are broken on purpose" in result.document["cause"]

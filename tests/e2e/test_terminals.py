@@ -30,8 +30,9 @@ LOOKS = (
 def shell(ctl: Ctl, script: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """`$E` is the command."""
     env = ctl.env | {"E": f"{sys.executable} -m enginectl"} | environ
-    return subprocess.run(["bash", "-c", script], env=env, cwd=ctl.base, capture_output=True, text=True, timeout=60,
-                          check=False)  # fmt: skip
+    return subprocess.run(
+        ["bash", "-c", script], env=env, cwd=ctl.base, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 @pytest.mark.parametrize("args", LOOKS, ids=" ".join)
@@ -60,21 +61,39 @@ def test_no_environment_at_all(served: Ctl) -> None:
     env = {key: served.env[key] for key in served.env if key.startswith("ENGINECTL_")} | {
         "PYTHONPATH": served.env["PYTHONPATH"]
     }
-    run = subprocess.run([sys.executable, "-m", "enginectl", "status", "-o", "json"], env=env, cwd="/", capture_output=True,
-                         text=True, timeout=30, check=False)  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "-m", "enginectl", "status", "-o", "json"],
+        env=env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert json.loads(run.stdout)["name"] == "t"
-    bare = subprocess.run([sys.executable, "-m", "enginectl", "version"], cwd="/", capture_output=True, timeout=30,
-                          env={"PYTHONPATH": served.env["PYTHONPATH"], "ENGINECTL_STATE_DIR": str(served.base / "none")},
-                          check=False)  # fmt: skip
+    bare = subprocess.run(
+        [sys.executable, "-m", "enginectl", "version"],
+        cwd="/",
+        capture_output=True,
+        timeout=30,
+        env={"PYTHONPATH": served.env["PYTHONPATH"], "ENGINECTL_STATE_DIR": str(served.base / "none")},
+        check=False,
+    )
     assert bare.returncode == 0
 
 
 @pytest.mark.parametrize(
     "environ",
-    [{"NO_COLOR": "1"}, {"FORCE_COLOR": "1"}, {"TERM": "dumb"}, {"LANG": "C", "PYTHONIOENCODING": "ascii"},
-     {"COLUMNS": "40"}, {"PYTHONWARNINGS": "always"}],
+    [
+        {"NO_COLOR": "1"},
+        {"FORCE_COLOR": "1"},
+        {"TERM": "dumb"},
+        {"LANG": "C", "PYTHONIOENCODING": "ascii"},
+        {"COLUMNS": "40"},
+        {"PYTHONWARNINGS": "always"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_no_escape_ever_reaches_a_pipe(served: Ctl, environ: dict[str, str]) -> None:
     for args in (["ps"], ["status"], ["start", "t"], ["--help"]):
         result = served.ok(*args, **environ)
@@ -89,6 +108,7 @@ def test_no_escape_ever_reaches_a_pipe(served: Ctl, environ: dict[str, str]) -> 
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
+        (["start", "z", "--", "vllm", "serve"], 2, "after --"),
         (["serve"], 2, "'start'"),
         (["list"], 2, "'ps'"),
         (["rm"], 2, "'stop'"),
@@ -111,7 +131,7 @@ def test_mistakes_get_the_right_command_in_text_and_json(served: Ctl, args: list
     assert said in result.err
     assert result.out == ""
     if "-o" not in args:
-        answer = served(*args, "-o", "json") if args else served("-o", "json")
+        answer = served("-o", "json", *args)
         assert answer.code == code
         assert answer.document["exit"] == code
         assert answer.document["kind"] == "Error"
@@ -131,8 +151,19 @@ def test_a_bug_leaves_its_traceback_in_a_file(ctl: Ctl, tmp_path: Path) -> None:
     assert log.is_relative_to(tmp_path)
 
 
-@pytest.mark.parametrize("args", [["ps"], ["status"], ["start", "t"], ["generate", "x", "--max-tokens", "2"], ["--help"],
-                                  ["call", "ping"], ["top", "--once"]], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["ps"],
+        ["status"],
+        ["start", "t"],
+        ["generate", "x", "--max-tokens", "2"],
+        ["--help"],
+        ["call", "ping"],
+        ["top", "--once"],
+    ],
+    ids=" ".join,
+)
 def test_torch_is_never_imported(served: Ctl, tmp_path: Path, args: list[str]) -> None:
     """In the real process: a module that refuses to be imported stands in the way."""
     for name in ("torch", "numpy", "transformers", "safetensors"):
@@ -147,7 +178,8 @@ def test_what_is_felt_as_instant_imports_nothing_slow(served: Ctl, tmp_path: Pat
     slow = ("rich", "tokenizers", "jinja2", "psutil", "asyncio", "multiprocessing", "torch", "numpy")
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\nend = os._exit\n"
-        f"def leave(code):\n    sys.stderr.write('LOADED ' + ' '.join(m for m in {slow!r} if m in sys.modules) + '\\n')\n"
+        f"def leave(code):\n    loaded = ' '.join(m for m in {slow!r} if m in sys.modules)\n"
+        "    sys.stderr.write(f'LOADED {loaded}\\n')\n"
         "    sys.stderr.flush()\n    end(code)\nos._exit = leave\n"
     )
     result = served.ok(*args, PYTHONPATH=f"{tmp_path}:{served.env['PYTHONPATH']}")

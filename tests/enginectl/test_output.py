@@ -63,9 +63,15 @@ def test_a_failure_is_a_document_with_every_field() -> None:
     stdout = io.StringIO()
     Output(stdout, io.StringIO(), json=True).error(CtlError("broken"))
     assert json.loads(stdout.getvalue()) == {
-        "schema": "enginectl/v1", "kind": "Error", "id": "E1000", "message": "broken", "cause": "", "try": [], "see": [],
+        "schema": "enginectl/v1",
+        "kind": "Error",
+        "id": "E1000",
+        "message": "broken",
+        "cause": "",
+        "try": [],
+        "see": [],
         "exit": 1,
-    }  # fmt: skip
+    }
 
 
 def test_a_stream_ends_with_its_failure_as_a_line() -> None:
@@ -82,8 +88,9 @@ def test_a_stream_ends_with_its_failure_as_a_line() -> None:
 
 def test_raw_fields_are_read_not_copied() -> None:
     stdout = io.StringIO()
-    ready = EngineCoreReadyResponse(max_model_len=8, num_gpu_blocks=1, block_size=16, dtype="float32",
-                                    kv_events_config=Raw(b"\x81\xa1a\x01"))  # fmt: skip
+    ready = EngineCoreReadyResponse(
+        max_model_len=8, num_gpu_blocks=1, block_size=16, dtype="float32", kv_events_config=Raw(b"\x81\xa1a\x01")
+    )
     Output(stdout, io.StringIO(), json=True).document("Engine", EngineView(name="t", state="idle", ready=ready))
     document = json.loads(stdout.getvalue())
     assert document["ready"]["kv_events_config"] == {"a": 1}

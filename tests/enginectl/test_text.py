@@ -69,6 +69,12 @@ def test_a_table_fits_its_terminal(width: int) -> None:
     assert lines[0].startswith("NAME  STATE")
 
 
+def test_columns_are_given_up_before_the_one_that_shrinks() -> None:
+    narrow = text.table(HEADERS, ROWS, left=(0, 1, 3), width=24, shrink=3, drop=(3, 2))
+    assert narrow[0].split() == ["NAME", "STATE", "PID"]
+    assert text.table(HEADERS, ROWS, left=(0, 1, 3), width=200, drop=(3,))[0].endswith("MODEL")
+
+
 def test_text_from_others_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text.printable("a\x1b[2Jb\x9bc\n")
     assert text.one_line("two\nlines\x07") == "two lines�"

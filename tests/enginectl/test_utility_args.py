@@ -11,8 +11,10 @@ from enginectl.errors import NoSuchUtility, UsageError
 from enginectl.utility_args import bind, find_utility, loose, signature
 
 FALSE = Raw(msgspec.msgpack.encode(False))
-RESET = UtilityInfo(name="reset", args=[ArgInfo(name="running", type="bool", default=FALSE),
-                                        ArgInfo(name="connector", type="bool", default=FALSE)])  # fmt: skip
+RESET = UtilityInfo(
+    name="reset",
+    args=[ArgInfo(name="running", type="bool", default=FALSE), ArgInfo(name="connector", type="bool", default=FALSE)],
+)
 SLEEP = UtilityInfo(
     name="sleep",
     args=[

@@ -45,10 +45,16 @@ class Ctl:
         self.runtime = Path(tempfile.mkdtemp(prefix="ctl-"))  # short: the path of a socket has 107 bytes
         self.model = base / "tiny"
         self.env = {
-            "PATH": os.environ["PATH"], "HOME": str(base / "home"), "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT), "ENGINECTL_STATE_DIR": str(base / "state"),
-            "ENGINECTL_RUNTIME_DIR": str(self.runtime / "r"), "ENGINECTL_CACHE_DIR": str(base / "cache"), **environ,
-        }  # fmt: skip
+            "PATH": os.environ["PATH"],
+            "HOME": str(base / "home"),
+            "LANG": "C.UTF-8",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+            "ENGINECTL_STATE_DIR": str(base / "state"),
+            "ENGINECTL_RUNTIME_DIR": str(self.runtime / "r"),
+            "ENGINECTL_CACHE_DIR": str(base / "cache"),
+            **environ,
+        }
         (base / "home").mkdir(exist_ok=True)
         self._children: list[subprocess.Popen[str]] = []
 
@@ -73,17 +79,35 @@ class Ctl:
     def popen(self, *args: str, **environ: str) -> subprocess.Popen[str]:
         """Begins one command; it is killed at the end of the test when it still runs."""
         child = subprocess.Popen(
-            [sys.executable, "-m", "enginectl", *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, encoding="utf-8", env=self.env | environ, cwd=self.base,
-        )  # fmt: skip
+            [sys.executable, "-m", "enginectl", *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env=self.env | environ,
+            cwd=self.base,
+        )
         self._children.append(child)
         return child
 
     def start(self, name: str = "t", *args: str, executor: str = PACED, **environ: str) -> Result:
         """A tiny engine that is ready."""
         self.make_model()
-        return self.ok("start", name, "--model", str(self.model), "--set", f"executor={executor}",
-                       "--set", "num_gpu_blocks=512", "--timeout", "60s", *args, **environ)  # fmt: skip
+        return self.ok(
+            "start",
+            name,
+            "--model",
+            str(self.model),
+            "--set",
+            f"executor={executor}",
+            "--set",
+            "num_gpu_blocks=512",
+            "--timeout",
+            "60s",
+            *args,
+            **environ,
+        )
 
     def make_model(self) -> Path:
         from tests.support.tiny_model import make_tiny_model
