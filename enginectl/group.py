@@ -5,6 +5,7 @@ Enters: argv after the program name. Leaves: the verb's own return, or a CtlErro
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -32,22 +33,48 @@ def build(verb: Verb) -> Any:
     """The click command of a verb; imports its module."""
     module = importlib.import_module(verb.module)
     entry = getattr(module, verb.entry)
+    epilog = _epilog(getattr(module, "EXAMPLES", ()))
     if isinstance(entry, typer.Typer):
         command = typer.main.get_command(entry)
+        command.epilog = epilog
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        examples = getattr(module, "EXAMPLES", ())
         settings = dict(CONTEXT_SETTINGS) | getattr(module, "CONTEXT", {})
-        app.command(verb.name, help=entry.__doc__ or verb.summary, epilog=_epilog(examples), context_settings=settings)(
-            entry
-        )
+        text = entry.__doc__ or verb.summary
+        app.command(verb.name, cls=VerbCommand, help=text, epilog=epilog, context_settings=settings)(entry)
         command = typer.main.get_command(app)
     command.name = verb.name
     return command
 
 
+def examples_of(verb: Verb) -> tuple[str, ...]:
+    return tuple(getattr(importlib.import_module(verb.module), "EXAMPLES", ()))
+
+
 def _epilog(examples: Sequence[str]) -> str | None:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)]) if examples else None
+
+
+def tidy(record: tuple[str, str]) -> tuple[str, str]:
+    """A row of help as it is shown everywhere: `[default: 10m]  [env: ENGINECTL_TIMEOUT]`."""
+    name, text = record
+    for kind, word in (("int", "N"), ("float", "X"), ("str", "TEXT"), ("path", "PATH")):
+        name = re.sub(rf"<{kind}( range)?>", word, name)
+    text = re.sub(r"default: \(([^)]*)\)", r"default: \1", text).replace("env var: ", "env: ")
+    text = re.sub(r"\[(env: [^];]*); ([^]]*)\]", r"[\2] [\1]", text)
+    return name, re.sub(r"  +\[", " [", text)
+
+
+class VerbCommand(typer.core.TyperCommand):
+    """One verb; its help shows defaults and environment twins alike for every option."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for kind, title in (("argument", "Arguments"), ("option", "Options")):
+            params = [one for one in self.get_params(ctx) if one.param_type_name == kind]
+            rows = [tidy(row) for one in params if (row := one.get_help_record(ctx)) is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 class VerbGroup(typer.core.TyperGroup):
@@ -95,8 +122,7 @@ def unknown_verb(word: str) -> UsageError:
         return UsageError(
             f"no verb {word!r}; here it is {OTHER_WORDS[word]!r}", try_=[f"enginectl {OTHER_WORDS[word]}"]
         )
-    near = nearest(word, [*VERBS, *OTHER_WORDS])
-    near = OTHER_WORDS.get(near, near)
+    near = nearest(word, list(VERBS)) or OTHER_WORDS.get(nearest(word, list(OTHER_WORDS)), "")
     if near:
         return UsageError(f"no verb {word!r}; did you mean {near!r}?", try_=[f"enginectl {near}", "enginectl --help"])
     return UsageError(f"no verb {word!r}", try_=["enginectl --help"])

@@ -32,9 +32,13 @@ _TABLE = (
     _verb("status", "Look", "one engine: state, verdict, figures, or how it died"),
     _verb("requests", "Look", "list the requests in flight, the hog first"),
     _verb("top", "Look", "watch an engine live"),
+    _verb("explain", "Look", "why a request waits, on whom, and until when"),
     _verb("events", "Look", "what happened to an engine"),
     _verb("logs", "Look", "the engine's log"),
     _verb("stacks", "Look", "stacks of the engine's threads, also when it hangs"),
+    _verb("dump", "Look", "a bundle for a bug report: no prompt is in it"),
+    _verb("metrics", "Look", "Prometheus text; --listen serves it over HTTP"),
+    _verb("probe", "Look", "one line and an exit code: alive, ready, started"),
     _verb("wait", "Look", "until an engine is ready, idle or stopped, or a figure reached"),
     _verb("generate", "Work", "one generation, streamed to stdout"),
     _verb("chat", "Work", "a conversation with the engine's model"),
@@ -42,7 +46,12 @@ _TABLE = (
     _verb("abort", "Work", "end requests, and be sure that they are gone"),
     _verb("cordon", "Gate", "refuse new requests, let the others go on"),
     _verb("uncordon", "Gate", "take new requests again; cancels a drain"),
+    _verb("pause", "Gate", "stop scheduling; new requests wait"),
+    _verb("resume", "Gate", "schedule again after a pause"),
+    _verb("sleep", "Gate", "give the memory back, keep the process"),
+    _verb("wake", "Gate", "take the memory again after a sleep"),
     _verb("model", "Models and the rest", "list, fetch and convert models", entry="app"),
+    _verb("completion", "Models and the rest", "TAB completion for bash, zsh and fish"),
     _verb("version", "Models and the rest", "versions of the tool and of running engines"),
     _verb("help", "Models and the rest", "explain a verb or an error id", module="help_"),
 )
@@ -71,7 +80,7 @@ OTHER_WORDS: dict[str, str] = {
     "reload": "restart",
     "cancel": "abort",
     "complete": "generate",
-    "completions": "generate",
+    "completions": "completion",
     "rpc": "call",
     "exec": "call",
     "pull": "model fetch",
@@ -85,6 +94,8 @@ OTHER_WORDS: dict[str, str] = {
     "queue": "requests",
     "reqs": "requests",
     "bench": "generate",
+    "ping": "call ping",
+    "stats": "call stats",
     "drain-cancel": "uncordon",
 }
 """What people type who come from other tools, and what it is called here."""
@@ -93,6 +104,10 @@ GRID = """\
 What it does to   new requests   running requests       memory       process
   cordon          refused        go on                  kept         stays
   uncordon        taken again    go on                  kept         stays
+  pause           wait           freeze, or --mode      kept         stays
+  resume          taken again    go on                  kept         stays
+  sleep           wait           end, by --mode         given back   stays
+  wake            taken again    -                      taken again  stays
   drain           refused        finish, or aborted     given back   ends, empty
   stop            refused        --grace, then aborted  given back   ends
   kill            fail           fail                   given back   killed

@@ -40,7 +40,7 @@ def command(
         return out.text(*explain(topic.upper()))
     if topic in VERBS:
         found = build(VERBS[topic])
-        with found.context_class(found, info_name=f"enginectl {topic}") as ctx:
+        with found.context_class(found, info_name=f"enginectl {topic}", **found.context_settings) as ctx:
             page = found.get_help(ctx)
         out.document("Help", {"verb": topic, "text": page})
         return out.text(page)

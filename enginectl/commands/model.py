@@ -12,6 +12,7 @@ from enginectl import text
 from enginectl.asking import find_python
 from enginectl.commands.start import PythonOption
 from enginectl.errors import UsageError
+from enginectl.group import VerbCommand
 from enginectl.models import (
     DEFAULT_MODEL,
     ModelUnusable,
@@ -25,6 +26,7 @@ from enginectl.models import (
 from enginectl.options import Format, OutputOption
 from enginectl.output import out
 
+EXAMPLES = ("enginectl model ls", "enginectl model convert ~/Downloads/tiny.gguf")
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -41,7 +43,7 @@ def _python(given: str | None) -> str:
     return find_python(chosen) if chosen else sys.executable
 
 
-@app.command("ls")
+@app.command("ls", cls=VerbCommand)
 def ls(output: OutputOption = Format.text) -> None:
     """List the models in the cache. Any directory or .gguf file works too, as `start NAME --model PATH`."""
     found = cached_models()
@@ -61,7 +63,7 @@ def ls(output: OutputOption = Format.text) -> None:
     out.text(*text.table(("NAME", "SIZE", "PATH"), rows, left=(0, 2), width=out.table_width, shrink=2))
 
 
-@app.command("fetch")
+@app.command("fetch", cls=VerbCommand)
 def fetch(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", help="What to fetch; alone the embedded default.")
@@ -81,7 +83,7 @@ def fetch(
     out.text(f"{DEFAULT_MODEL}  {path}{'   (there already)' if before else ''}")
 
 
-@app.command("convert")
+@app.command("convert", cls=VerbCommand)
 def convert(
     file: Annotated[
         Path, typer.Argument(metavar="FILE.gguf", help="A GGUF file of the Llama, Mistral or Qwen family.")

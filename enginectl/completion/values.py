@@ -1,0 +1,73 @@
+"""What stands in the place of a value: for every option and argument the kind of thing that completes it.
+
+Kinds are words of the scripts (`engine`, `running`, `request`, `utility`, `setting`, `model`, `file`, `dir`), `=a b c`
+for a closed list, or empty where nobody can know. Pure."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from engine.config import DTYPES, EXECUTORS, FIELDS
+from enginectl.conditions import STATES
+from enginectl.errors_help import ERRORS
+from enginectl.models import DEFAULT_MODEL
+from enginectl.tree import Argument, Command, Option
+from enginectl.verbs import VERBS
+
+KNOWN_ENGINES = frozenset({"start", "run", "status", "events", "logs", "top", "wait", "restart", "unit", "config show"})
+"""Verbs that also speak of engines that do not run; the others are offered running ones."""
+BY_METAVAR = {
+    "M": "model",
+    "K=V": "setting",
+    "PATH": "file",
+    "FILE": "file",
+    "FILE.gguf": "file",
+    "FOLDER": "dir",
+    "DIR": "dir",
+    "ID": "request",
+    "UTILITY": "utility",
+    "POLICY": "=no on-failure always",
+}
+BY_NAME = {"--for": f"={' '.join(STATES)}", "--dtype": "=bfloat16 float16 float32"}
+PLAIN = {"call --arg": "", "model fetch NAME": f"={DEFAULT_MODEL}"}
+"""Where a metavar means something else than everywhere."""
+
+
+def kind_of_option(command: Command, option: Option) -> str:
+    """Of the value of `option`; empty for one that nobody can complete."""
+    longest = option.names[-1]
+    if (special := PLAIN.get(f"{command.name} {longest}")) is not None:
+        return special
+    if option.choices:
+        return "=" + " ".join(option.choices)
+    if longest == "--engine":
+        return _engines(command)
+    return BY_NAME.get(longest, BY_METAVAR.get(option.metavar, ""))
+
+
+def kind_of_argument(command: Command, argument: Argument) -> str:
+    if (special := PLAIN.get(f"{command.name} {argument.metavar}")) is not None:
+        return special
+    if argument.metavar == "NAME":
+        return _engines(command)
+    if argument.metavar == "VERB|ERROR-ID":
+        return "=" + " ".join((*VERBS, *ERRORS))
+    words = argument.metavar.split("|")
+    if len(words) > 1 and all(word.islower() for word in words):
+        return "=" + " ".join(words)
+    return BY_METAVAR.get(argument.metavar, "")
+
+
+def _engines(command: Command) -> str:
+    return "engine" if command.name in KNOWN_ENGINES else "running"
+
+
+def settings() -> dict[str, tuple[str, ...]]:
+    """Names for --set, each with the values it can have where there are few."""
+    known: dict[str, tuple[str, ...]] = {}
+    for name, field in FIELDS.items():
+        known[name] = ("true", "false") if field.type is bool or bool in get_args(field.type) else ()
+    known["dtype"], known["executor"] = DTYPES, EXECUTORS
+    known["device"] = ("auto", "cpu", "cuda")
+    known["log_level"] = ("debug", "info", "warning", "error")
+    return known

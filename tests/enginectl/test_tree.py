@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from enginectl.tree import command_tree, leaves
+from enginectl.verbs import VERBS
+
+
+def test_the_tree_has_every_verb_with_its_options_and_examples() -> None:
+    tree = command_tree()
+    assert [command.path[0] for command in tree] == list(VERBS)
+    for command in tree:
+        assert len(command.examples) >= 2, command.name
+        assert all("enginectl" in line for line in command.examples)
+        assert command.options[-1].names == ("-h", "--help")
+
+
+def test_rows_say_what_help_says() -> None:
+    start = next(command for command in command_tree() if command.name == "start")
+    options = {option.names[-1]: option for option in start.options}
+    assert options["--timeout"].metavar == "DURATION"
+    assert options["--timeout"].help.endswith("[env: ENGINECTL_TIMEOUT] [default: 10m]")
+    assert (options["--set"].repeats, options["--detach"].metavar) == (True, "")
+    assert options["--output"].choices == ("text", "json")
+
+
+def test_leaves_are_what_does_something() -> None:
+    names = [command.name for command in leaves(command_tree())]
+    assert "model convert" in names
+    assert "model" not in names
