@@ -74,6 +74,12 @@ def is_scheduler_paused(engine: EngineCoreProc) -> bool:
 
 
 @utility(lane=Lane.INSTANT)
+def flight_record(engine: EngineCoreProc, limit: int = 4096) -> list[dict[str, int | float]]:
+    """The last steps, oldest first: when, tokens, queues, blocks, where the time went."""
+    return [record._asdict() for record in engine.flight_record.steps(max(0, limit))]
+
+
+@utility(lane=Lane.INSTANT)
 def dump_stacks(engine: EngineCoreProc) -> str:
     """The Python stack of every thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}

@@ -29,6 +29,8 @@ from enginectl.supervisor.calls import Calls
 from enginectl.supervisor.child import Child, reap_orphans
 from enginectl.supervisor.draining import Drain
 from enginectl.supervisor.events import EventLog
+from enginectl.supervisor.exporter import Exporter
+from enginectl.supervisor.flight import FlightRing
 from enginectl.supervisor.handlers import dispatch
 from enginectl.supervisor.health import Health, ProcessMeter
 from enginectl.supervisor.hints import Hints
@@ -36,6 +38,7 @@ from enginectl.supervisor.inflight import InflightTable
 from enginectl.supervisor.logs import RotatingFile
 from enginectl.supervisor.loop import Future, Loop
 from enginectl.supervisor.phases import StartTracker
+from enginectl.supervisor.publishing import publish_pages
 from enginectl.supervisor.relay import Relay, Seat
 from enginectl.supervisor.server import Server
 from enginectl.supervisor.stats import StatsBook
@@ -69,10 +72,13 @@ class Daemon:
         self.inflight = InflightTable()
         self.consumers: dict[str, Callable[[EngineCoreOutput], None]] = {}
         self.book = StatsBook()
+        self.flight = FlightRing()
         self.relay = Relay(self.loop, self.context, base, self)
         self.calls = Calls(self.loop, self.relay)
         self.server = Server(self.loop, self.context, base, lambda session: dispatch(self, session))
         self.hints = Hints(base)
+        self.exporter: Exporter | None = None
+        """Serves metrics, once somebody asked for it."""
         self.meter = ProcessMeter(os.getpid())
         self._begin_state()
 
@@ -129,6 +135,7 @@ class Daemon:
         if word != self._recorded:
             self._recorded = word
             self.write_record()
+        publish_pages(self, with_metrics=False)
         change, self._change = self._change, Future()
         change.set_result(None)
 
@@ -186,6 +193,7 @@ class Daemon:
                 consumer(output)
         if message.scheduler_stats is not None:
             self.book.on_step(message.scheduler_stats, now)
+            self.flight.add(message.scheduler_stats, now)
         if message.utility_output is not None and seat.is_own:
             self.calls.on_answer(message.utility_output)
 
@@ -281,6 +289,7 @@ class Daemon:
     def publish(self, now: float) -> None:
         if self.server.has_watchers:
             self.server.publish(Raw(msgspec.msgpack.encode(engine_view(self))))
+        publish_pages(self, with_metrics=True)
         self.hints.update(now, self.inflight, self.description)
 
     def _note_stall(self) -> None:
@@ -369,6 +378,8 @@ class Daemon:
         """Sockets, files, the engine's death pipe. What was answered may still leave."""
         if self.child is not None:
             self.child.close()
+        if self.exporter is not None:
+            self.exporter.close()
         self.server.close()
         self.relay.close()
         self.context.term()

@@ -7,28 +7,40 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from enginectl.record import json_bytes
 from enginectl.supervisor.logs import last_lines
 
+Part: TypeAlias = Struct | list[Struct] | str | bytes
 KEEP = 10
 LOG_LINES = 200
 
 
-def save_evidence(root: Path, kind: str, log: Path, parts: dict[str, Struct | list[Struct] | str]) -> str:
-    """`parts`: file name without ending -> value (json) or text. Returns the directory, empty when it failed."""
+def save_evidence(root: Path, kind: str, log: Path, parts: dict[str, Part]) -> str:
+    """`parts`: file name without ending -> value (json), text, or bytes of a .jsonl. Returns the directory, empty
+    when it failed."""
+    files = {"engine.log": ("\n".join(last_lines(log, LOG_LINES)) + "\n").encode("utf-8", "replace")}
+    for name, value in parts.items():
+        if isinstance(value, bytes):
+            files[f"{name}.jsonl"] = value
+        elif isinstance(value, str):
+            files[f"{name}.txt"] = value.encode("utf-8", "replace")
+        else:
+            files[f"{name}.json"] = json_bytes(value)
+    return save_files(root, kind, files)
+
+
+def save_files(root: Path, kind: str, files: dict[str, bytes]) -> str:
+    """A directory of its own, named after the moment. Returns it, empty when it could not be written."""
     where = root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{kind}"
     try:
         root.mkdir(mode=0o700, exist_ok=True)
         where.mkdir(mode=0o700, exist_ok=True)
-        (where / "engine.log").write_text("\n".join(last_lines(log, LOG_LINES)) + "\n")
-        for name, value in parts.items():
-            if isinstance(value, str):
-                (where / f"{name}.txt").write_text(value)
-            else:
-                (where / f"{name}.json").write_bytes(json_bytes(value))
+        for name, data in files.items():
+            (where / name).write_bytes(data)
         _drop_oldest(root)
     except OSError:
         return ""

@@ -9,8 +9,6 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from engine.messages import EngineCoreReadyResponse, EngineDescription
 from enginectl.control import ExitInfo
 from enginectl.errors import BadRuntimeDir, CtlError
@@ -18,7 +16,9 @@ from enginectl.record import LastStart, read_json, write_json
 from enginectl.rundir import load_settings
 from enginectl.supervisor.cause import first_cause
 from enginectl.supervisor.child import Child, ExitStatus, StatusLine, bury
-from enginectl.supervisor.evidence import save_evidence
+from enginectl.supervisor.dumping import seen_flight
+from enginectl.supervisor.evidence import Part, save_evidence
+from enginectl.supervisor.flight import FlightRing
 from enginectl.supervisor.health import Health, ProcessMeter
 from enginectl.supervisor.logs import last_lines
 from enginectl.supervisor.loop import Future
@@ -89,7 +89,7 @@ def _reset(daemon: Daemon) -> None:
     daemon.expected = daemon.stopping.by if daemon.stopping and not daemon.stopping.done.done else ""
     daemon.wants_restart = daemon.has_signalled = False
     daemon.ready = daemon.health = daemon.description = None
-    daemon.book = StatsBook()
+    daemon.book, daemon.flight = StatsBook(), FlightRing()
     daemon.tracker = StartTracker(read_json(daemon.paths.last_start, LastStart))
     daemon.became_ready, daemon.gone, daemon.engine_exit = Future(), Future(), Future()
 
@@ -149,8 +149,11 @@ async def _on_exit(daemon: Daemon, child: Child, status: ExitStatus, was_ready: 
     cause = "" if requested else first_cause(daemon.tracker.error, lines, str(status))
     info = daemon.last_exit = ExitInfo(
         code=status.code, signal=status.signal, cause=cause, phase="" if was_ready else daemon.tracker.current,
-        at=time.time(), requested=requested,
+        at=time.time(), requested=requested, up_s=daemon.tracker.elapsed_s,
     )  # fmt: skip
+    if daemon.health is not None:
+        info.step = daemon.book.last.step_counter
+        info.running, info.waiting = daemon.health.counts()
     if not requested:
         info.evidence = save_evidence_of(daemon, "died")
     if daemon.health is not None:
@@ -189,9 +192,10 @@ def _was_asked_for(daemon: Daemon, status: ExitStatus) -> bool:
 
 
 def save_evidence_of(daemon: Daemon, kind: str, stacks: str = "") -> str:
-    parts: dict[str, Struct | list[Struct] | str] = {
+    parts: dict[str, Part] = {
         "requests": list(request_views(daemon)),
         "events": list(daemon.events.last(100)),
+        "flight": seen_flight(daemon),
     }
     if (stats := stats_of(daemon)) is not None:
         parts["stats"] = stats

@@ -11,6 +11,7 @@ from collections import deque
 from engine.messages import EngineCoreOutput, EngineCoreReadyResponse, FinishReason, SchedulerStats, StepTimings
 from enginectl.control import HISTOGRAM_MS, Stats, StepStats
 from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.totals import Totals
 from enginectl.supervisor.window import Counter, Samples, percentile
 
 RATE_WINDOW_S = 10.0
@@ -38,6 +39,7 @@ class StatsBook:
         self.step_tokens: deque[tuple[int, float]] = deque(maxlen=256)
         self.finished: dict[FinishReason, int] = {}
         self.tokens_total = 0
+        self.totals = Totals()
         self.history: dict[str, deque[float]] = {key: deque(maxlen=HISTORY) for key in HISTORY_KEYS}
         self._timings: deque[tuple[float, StepTimings]] = deque(maxlen=1024)
         self._queries = self._hits = 0
@@ -57,12 +59,17 @@ class StatsBook:
         if output.finish_reason is not None:
             reason = FinishReason(output.finish_reason)
             self.finished[reason] = self.finished.get(reason, 0) + 1
+            if flight is not None:
+                self.totals.whole.add(now - flight.added_at)
         if flight is None or not count:
             return
         if was_at is None:
             self.ttft.add(now, now - flight.added_at)
+            self.totals.ttft.add(now - flight.added_at)
+            self.totals.prompt_tokens += flight.prompt_tokens
         else:
             self.tpot.add(now, (now - was_at) * 1000 / count)
+            self.totals.token.add((now - was_at) / count, count)
 
     def on_step(self, stats: SchedulerStats, now: float) -> None:
         """The stats of one step, or of the moment when work ended."""
@@ -71,6 +78,8 @@ class StatsBook:
         if is_new:
             self.prefill.add(now, stats.num_prefill_tokens)
             self.preempted.add(now, stats.num_preempted)
+            self.totals.preemptions += stats.num_preempted
+            self.totals.steps += 1
             self._queries += stats.prefix_cache_stats.queries
             self._hits += stats.prefix_cache_stats.hits
             self._on_step_time(stats, now)
@@ -84,9 +93,16 @@ class StatsBook:
         if timings is not None:
             self._timings.append((now, timings))
             self.steps.add(now, timings.total_ms)
+            self.totals.step.add(timings.total_ms / 1000)
             self.step_tokens.append((stats.num_scheduled_tokens, timings.total_ms / 1000))
         elif self._spaced_at is not None:
             self.steps.add(now, (now - self._spaced_at) * 1000)
+            self.totals.step.add(now - self._spaced_at)
+
+    @property
+    def prefix_totals(self) -> tuple[int, int]:
+        """(tokens looked up, tokens found) in the prefix cache."""
+        return self._queries, self._hits
 
     def on_turn(self, now: float) -> None:
         """An answer that came through the loop."""

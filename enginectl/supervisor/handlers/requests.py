@@ -21,7 +21,7 @@ ASK_S = 1.0
 async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
     daemon.check_serving("requests")
     limit = max(0, args.limit)
-    table = await _ask(daemon, limit)
+    table = await ask_table(daemon, limit)
     mine = {view.id: view for view in request_views(daemon)}
     if table is None:
         items = list(mine.values())
@@ -32,7 +32,7 @@ async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
     session.reply(RequestList(items=items[:limit], total=len(daemon.inflight)))
 
 
-async def _ask(daemon: Daemon, limit: int) -> RequestTable | None:
+async def ask_table(daemon: Daemon, limit: int) -> RequestTable | None:
     """None when the engine does not answer: then the supervisor's own table is all there is."""
     try:
         return await daemon.calls.get("requests", RequestTable, limit, timeout_s=ASK_S)

@@ -1,0 +1,37 @@
+"""What pause, resume, sleep and wake share: one control verb with its deadline, a question before requests end, one
+report. Owns nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from enginectl import text
+from enginectl.control import EngineView
+from enginectl.output import out, plain
+
+if TYPE_CHECKING:
+    from enginectl.client import Engine
+
+SLACK_S = 2.0
+"""The supervisor keeps the same deadline and says more about it: its word should come first."""
+
+
+def gate(engine: Engine, verb: str, args: Struct, timeout_s: float) -> EngineView:
+    """Raises what the supervisor answers, or Deadline."""
+    return engine.control.request(verb, args, EngineView, timeout_s=timeout_s + SLACK_S)
+
+
+def confirm_ending(view: EngineView, act: str, *, yes: bool) -> None:
+    """Asks when requests would end. Raises Refused."""
+    flying = view.stats.running + view.stats.waiting if view.stats else 0
+    if flying:
+        verb, _, options = act.partition(" ")
+        retry = " ".join(filter(None, ("enginectl", verb, view.name, options, "--yes")))
+        out.confirm(f"{act} ends {text.count(flying, 'request')} in flight of {view.name}", yes=yes, retry=retry)
+
+
+def report(view: EngineView, *, changed: bool, line: str) -> None:
+    out.document("Engine", plain(view) | {"changed": changed})
+    out.text(line if changed else f"{line} (already so)")
