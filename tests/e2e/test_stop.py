@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -121,3 +122,46 @@ def test_on_timeout_fail_aborts_nobody(ctl: Ctl) -> None:
     assert ctl("generate", "x").code == 5
     ctl.ok("stop", "t", "--yes", "--grace", "0s")
     child.wait(20)
+
+
+def test_ctrl_c_leaves_the_stop_going_on(ctl: Ctl) -> None:
+    ctl.start("t")
+    request = ctl.generate()
+    ctl.wait_running(1)
+    child = ctl.popen("stop", "t", "--yes", "--grace", "3s")
+    assert "drain" in child.stderr.readline()  # type: ignore[union-attr]
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=10)
+    assert (child.returncode, "goes on stopping" in err) == (130, True)
+    ctl.ok("wait", "t", "--for", "stopped", "--timeout", "30s")
+    request.wait(20)
+
+
+def test_a_stopped_process_is_a_stall_and_status_says_so(ctl: Ctl) -> None:
+    ctl.start("t")
+    pid = ctl.record()["engine"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: ctl("status", "t", "--exit-status").code == 11, 20.0, "stalled")
+        page = ctl.ok("status", "t").out
+        assert page.startswith("t  stalled")
+        assert "enginectl stacks t" in page
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: ctl("status", "t", "--exit-status").code == 0, 20.0, "going on")
+
+
+def test_a_death_nobody_asked_for_is_a_post_mortem(ctl: Ctl) -> None:
+    ctl.start("t")
+    child = ctl.generate()
+    ctl.wait_running(1)
+    os.kill(ctl.record()["engine"]["pid"], signal.SIGKILL)
+    assert child.wait(20) == 9
+    wait_until(lambda: ctl("status", "t", "-p", "state").out == "failed\n", 20.0, "failed")
+    page = ctl.ok("status", "t").out
+    assert "signal 9 KILL" in page
+    assert "evidence" in page
+    assert ctl("status", "t", "--exit-status").code == 9
+    row = ctl.ok("ps").out.splitlines()[1]
+    assert "failed" in row
+    assert "signal 9 KILL" in row
