@@ -13,7 +13,7 @@ from tests.support.default_model import default_model
 from tests.support.steps import Job, Steps, load
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
