@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -16,9 +18,10 @@ import zmq
 
 from enginectl.dirs import RUNTIME_SETTING
 from enginectl.envelope import error_info
-from enginectl.errors import BadRuntimeDir, CtlError, UsageError
+from enginectl.errors import BadRuntimeDir, Conflict, CtlError, UsageError
+from enginectl.identity import identify, is_alive, send_signal, session_members
 from enginectl.launch import Launched
-from enginectl.record import EngineLock
+from enginectl.record import EngineLock, read_record
 from enginectl.rundir import (
     EnginePaths,
     load_settings,
@@ -31,6 +34,9 @@ from enginectl.rundir import (
 from enginectl.settings import EngineSettings, check_settings
 from enginectl.supervisor.daemon import Daemon
 from enginectl.supervisor.keeper import keep
+
+LOST_TERM_S = 3.0
+LOST_KILL_S = 5.0
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -69,13 +75,37 @@ def check_log(path: Path) -> None:
         raise BadRuntimeDir(f"cannot write log {path}", cause=error.strerror or str(error)) from None
 
 
+def end_lost_engine(paths: EnginePaths) -> int:
+    """An engine whose supervisor was killed may live for its orphan grace, and would connect to our sockets. It is
+    provably ours: the record's pid, start time and boot id, under the lock. Returns its pid, 0 when there is none."""
+    record = read_record(paths.record)
+    who = record.engine if record is not None else None
+    if who is None or not is_alive(who):
+        return 0
+    members = [found for pid in session_members(who.pid) if (found := identify(pid)) is not None]
+    for number, patience_s in ((signal.SIGTERM, LOST_TERM_S), (signal.SIGKILL, LOST_KILL_S)):
+        for member in members:
+            send_signal(member, number)
+        end = time.monotonic() + patience_s
+        while any(is_alive(member) for member in members) and time.monotonic() < end:
+            time.sleep(0.05)
+    if is_alive(who):
+        raise Conflict(
+            f"an earlier engine of {paths.name!r} is still alive (pid {who.pid})", cause="KILL did not end it"
+        )
+    return who.pid
+
+
 def serve(settings: EngineSettings, paths: EnginePaths, arguments: argparse.Namespace) -> int:
     """With the lock held. Blocks until the engine has ended for good."""
+    lost = end_lost_engine(paths)
     base = make_runtime_dir(runtime_dir_of(settings.name), paths.state)
     for log in (paths.engine_log, paths.supervisor_log):
         check_log(log)
     swept = sweep_sockets(base)
     daemon = Daemon(settings, paths, base, foreground=arguments.foreground)
+    if lost:
+        daemon.events.add("lost", f"engine pid {lost} of an earlier supervisor ended")
     if swept:
         daemon.events.add("sweep", f"{swept} sockets of an earlier supervisor removed")
     try:

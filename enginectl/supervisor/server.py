@@ -22,7 +22,7 @@ from enginectl.supervisor.loop import Loop, Task
 MAX_PER_TURN = 32
 BACKLOG = 4096
 """Callers that may connect at the same moment; the kernel caps it at its own limit."""
-SEND_QUEUE = 100_000
+SEND_QUEUE = 10_000
 """Replies that may wait for one slow caller before it counts as gone."""
 
 

@@ -233,6 +233,21 @@ def test_the_engine_ends_with_its_supervisor_and_the_next_start_works(rig: Rig, 
     assert sum(len(chunk.token_ids) for chunk in again.generate([3], SamplingParams(max_tokens=3))) == 3
 
 
+def test_a_start_while_the_orphan_still_drains_ends_the_orphan_first(rig: Rig) -> None:
+    engine = rig.start(env={"PACED_STEP_MS": "20"}, orphan_grace_s=60.0)
+    waiting = generate("t", 1900)
+    await_inflight(engine, 1)
+    supervisor, process = pids(engine)
+    os.kill(supervisor.pid, signal.SIGKILL)
+    wait_until(lambda: rig.entry().liveness == "lost", 5.0, "lost")
+    assert rig.entry().view().state == "lost"
+    waiting.join(10.0)
+    again = rig.start()
+    assert not is_alive(process)
+    assert any(event.type == "lost" for event in again.events())
+    assert sum(len(chunk.token_ids) for chunk in again.generate([3], SamplingParams(max_tokens=3))) == 3
+
+
 def test_a_recycled_pid_in_the_record_is_never_signalled(rig: Rig) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         who = identify(bystander.pid)
