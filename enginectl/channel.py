@@ -19,9 +19,9 @@ import zmq
 from msgspec import Struct
 
 from enginectl import __version__
-from enginectl.control import BEAT_S, ControlReply, ControlRequest, EngineView
+from enginectl.control import BEAT_S, ControlReply, ControlRequest, EngineView, ErrorInfo
 from enginectl.envelope import MAX_MESSAGE_BYTES, decode_reply, encode, error_from, pack
-from enginectl.errors import Bug, CtlError, Deadline, EngineDied, Unreachable
+from enginectl.errors import Bug, CtlError, Deadline, EngineDied, UnknownVerb, Unreachable
 from enginectl.identity import ProcessId, is_alive
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class ControlClient:
                 continue
             heard, first = time.monotonic(), False
             if reply.kind == "error":
-                raise error_from(reply.error) if reply.error else Bug(f"verb {verb!r}: an error without a text")
+                raise self._told(verb, reply.error)
             if reply.kind != "beat":
                 yield reply
             if reply.kind in ("reply", "end"):
@@ -119,6 +119,18 @@ class ControlClient:
 
     def _is_orphaned(self) -> bool:
         return self.supervisor is not None and not is_alive(self.supervisor)
+
+    def _told(self, verb: str, info: ErrorInfo | None) -> CtlError:
+        """What the supervisor answered. One of an earlier version calls a verb it lacks a wrong command line."""
+        if info is None:
+            return Bug(f"verb {verb!r}: an error without a text")
+        if info.id == "E1001" and "is not known to this supervisor" in info.message:
+            return UnknownVerb(
+                f"the supervisor of engine {self.name!r} was started by an older version and has no {verb!r}",
+                cause=f"{info.message}; this command is version {__version__}",
+                try_=[f"enginectl drain {self.name} && enginectl start {self.name}", f"enginectl status {self.name}"],
+            )
+        return error_from(info)
 
     def _too_long(self, verb: str, timeout_s: float) -> CtlError:
         return Deadline(

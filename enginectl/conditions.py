@@ -57,7 +57,7 @@ class Condition:
 
     def is_impossible(self, view: EngineView) -> bool:
         """The engine has ended or is ending, and nothing will start it again by itself."""
-        return self.text != "stopped" and view.state in OVER
+        return self.text != "stopped" and view.state in OVER and not view.returns
 
 
 def parse_condition(word: str) -> Condition:

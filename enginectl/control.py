@@ -202,6 +202,8 @@ class EngineView(Struct, kw_only=True):
     restarts: int = 0
     restart_policy: str = "no"
     next_restart_in_s: float | None = None
+    returns: bool = False
+    """It ends now and will start again by itself: a restart goes on."""
     last_exit: ExitInfo | None = None
     metrics: str = ""
     """URL where metrics are served, when they are."""

@@ -112,6 +112,12 @@ class Conflict(CtlError):
     id, exit = "E1201", Exit.CONFLICT
 
 
+class UnknownVerb(CtlError):
+    """The supervisor is of another version and lacks what the command asks it for."""
+
+    id, exit = "E1202", Exit.CONFLICT
+
+
 class StartFailed(CtlError):
     id, exit = "E1203", Exit.START_FAILED
 

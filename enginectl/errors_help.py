@@ -70,6 +70,13 @@ ERRORS: dict[str, ErrorHelp] = {
         "command and the running supervisor do not fit.",
         "Stop that engine, restart it with the new settings, or use another name.",
     ),
+    "E1202": ErrorHelp(
+        Exit.CONFLICT,
+        "the supervisor is of another version",
+        "The command was replaced while the engine ran on under its old supervisor, which does not know this verb. "
+        "`status`, `drain` and `stop` work with every version.",
+        "`enginectl drain NAME`, then `enginectl start NAME`: the new supervisor has the same settings.",
+    ),
     "E1203": ErrorHelp(
         Exit.START_FAILED,
         "the start failed before READY",

@@ -89,9 +89,22 @@ def ready_lines(view: EngineView) -> list[str]:
 
 
 def phase_line(phase: PhaseInfo) -> str:
-    """`  ✔ load weights          11.4s   15.2 GiB in 8 shards` of a phase that ended."""
+    """`  ✔ load weights          11.4s   15.2 GiB in 8 shards   (last 12.0s)` of a phase that ended."""
     took = f"{phase.took_s:.1f}s" if phase.took_s is not None else ""
-    return f"  ✔ {phase.name:<20} {took:>7}   {text.one_line(phase.detail, 100)}".rstrip()
+    last = f"   (last {phase.last_took_s:.1f}s)" if phase.last_took_s is not None else ""
+    return f"  ✔ {phase.name:<20} {took:>7}   {text.one_line(phase.detail, 100)}".rstrip() + last
+
+
+def timeline_lines(phases: list[PhaseInfo]) -> list[str]:
+    """A start from its first phase to its last, each against the last start that became ready."""
+    lines = []
+    for phase in phases:
+        if phase.took_s is not None:
+            lines.append(phase_line(phase))
+        else:
+            last = f"   last start took {text.seconds(phase.last_took_s)}" if phase.last_took_s is not None else ""
+            lines.append(f"  … {phase.name:<20} since {text.seconds(phase.began_s)}{last}")
+    return lines
 
 
 def running_phase_line(phase: PhaseInfo, elapsed_s: float, tick: int) -> str:
@@ -129,7 +142,7 @@ def _living(view: EngineView) -> list[str]:
     if view.cordoned and view.state != "cordoned":
         lines.append("  cordoned: new requests are refused")
     if view.state == "starting":
-        lines += [phase_line(p) if p.took_s is not None else f"  … {p.name}" for p in view.phases]
+        lines += timeline_lines(view.phases)
     if view.next_restart_in_s is not None:
         lines.append(f"  restarts in {text.seconds(view.next_restart_in_s)}")
     lines += ready_lines(view)
@@ -195,18 +208,25 @@ def _post_mortem(view: EngineView) -> list[str]:
     ]
     if end.phase:
         rows.append(("phase", end.phase))
+    elif end.step is not None:
+        rows.append(("step", f"{end.step:,} was its last"))
+    if end.running is not None and end.waiting is not None:
+        rows.append(("in flight", f"{end.running:,} running, {end.waiting:,} waiting"))
     if end.cause:
         rows.append(("cause", text.one_line(end.cause)))
     elif view.reason and not end.requested:
         rows.append(("reason", text.one_line(view.reason)))
-    if view.uptime_s:
-        rows.append(("was up", text.seconds(view.uptime_s)))
+    if end.up_s is not None:
+        rows.append(("was up", text.seconds(end.up_s)))
     rows.append(("restarts", f"{view.restarts}   policy {view.restart_policy}"))
     if end.evidence:
         rows.append(("evidence", end.evidence))
     if view.log:
         rows.append(("log", view.log))
-    return text.pairs(rows)
+    lines = text.pairs(rows)
+    if end.phase and view.phases and not end.requested:
+        lines += ["", "  how far the start came:", *timeline_lines(view.phases)]
+    return lines
 
 
 def next_commands(view: EngineView) -> list[str]:

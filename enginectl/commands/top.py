@@ -21,7 +21,7 @@ def command(
     stream: Annotated[bool, typer.Option("--stream", help="Print a JSON line each interval, no drawing.")] = False,
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="With --stream: end after so many.")] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", metavar="FILE", help="Look at what --stream or the key w wrote.")
+        Path | None, typer.Option("--replay", metavar="FILE", help="Look at what --stream, the key w or `dump` wrote.")
     ] = None,
     interval: Annotated[
         float, typer.Option("-i", "--interval", parser=duration, metavar="DURATION", help="From 0.25s to 10s.")

@@ -69,6 +69,7 @@ def engine_view(daemon: Daemon) -> EngineView:
         asked=settings.config, cordoned=daemon.is_cordoned, drain=drain, stats=stats_of(daemon),
         restarts=daemon.restarts, restart_policy=settings.restart,
         next_restart_in_s=None if backoff_at is None else max(0.0, backoff_at - time.monotonic()),
+        returns=daemon.stopping is not None and daemon.stopping.keeps_supervisor,
         last_exit=daemon.last_exit, metrics=daemon.exporter.url if daemon.exporter else "",
         log=str(daemon.paths.engine_log), supervisor_version=__version__,
         observed_at=time.time(),

@@ -71,14 +71,23 @@ def stream(poller: Poller, count: int | None, sleep: Callable[[float], None] = t
 
 
 def load(path: Path) -> list[Snapshot]:
-    """The snapshots of a file, in the order of the file and numbered by it. Raises UsageError."""
+    """The snapshots of a file, in the order of the file and numbered by it: lines of --stream, a flight record, or a
+    bundle with one. Raises UsageError."""
+    from enginectl.top import flight
+
     try:
         if path.stat().st_size > MAX_REPLAY_BYTES:
             raise UsageError(f"{path} is larger than {MAX_REPLAY_BYTES >> 20} MiB")
-        lines = path.read_bytes().splitlines()
+        data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}", cause=error.strerror or str(error)) from None
-    found = [snapshot for line in lines if (snapshot := from_json(line)) is not None]
+    if flight.is_bundle(data):
+        found = flight.from_bundle(path)
+    else:
+        lines = data.splitlines()
+        found = [snapshot for line in lines if (snapshot := from_json(line)) is not None] or flight.from_lines(lines)
     if not found:
-        raise UsageError(f"{path} holds no snapshot", try_=["enginectl top --stream > FILE"])
+        raise UsageError(
+            f"{path} holds no snapshot and no step", try_=["enginectl top --stream > FILE", "enginectl dump --out FILE"]
+        )
     return [structs.replace(snapshot, seq=number) for number, snapshot in enumerate(found)]

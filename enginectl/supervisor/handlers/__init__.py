@@ -36,7 +36,7 @@ from enginectl.control import (
     WakeArgs,
     WatchArgs,
 )
-from enginectl.errors import Bug, Conflict, CtlError, Deadline, UsageError
+from enginectl.errors import Bug, Conflict, CtlError, Deadline, UnknownVerb, UsageError
 from enginectl.supervisor.handlers import (
     abort,
     call,
@@ -108,7 +108,7 @@ def dispatch(daemon: Daemon, session: Session) -> None:
 
 async def _answer(daemon: Daemon, session: Session) -> None:
     try:
-        verb, args = _admit(session)
+        verb, args = _admit(session, daemon.settings.name)
         if session.request.verb in LOGGED:
             what = f" {args.utility[:80]}" if isinstance(args, CallArgs) else ""
             daemon.events.add("verb", f"{session.request.verb}{what} by version {session.request.version[:40]}")
@@ -126,21 +126,27 @@ async def _answer(daemon: Daemon, session: Session) -> None:
         raise
 
 
-def _admit(session: Session) -> tuple[Verb, Struct]:
-    """The verb and its arguments. Raises Conflict or UsageError."""
+def _renewal(name: str) -> list[str]:
+    """How a supervisor is replaced by one of the version that is installed now."""
+    return [f"enginectl drain {name} && enginectl start {name}"]
+
+
+def _admit(session: Session, name: str) -> tuple[Verb, Struct]:
+    """The verb and its arguments. Raises UnknownVerb, Conflict or UsageError."""
     request = session.request
     verb = HANDLERS.get(request.verb)
     if verb is None:
         known = ", ".join(sorted(HANDLERS))
-        raise UsageError(
+        raise UnknownVerb(
             f"verb {request.verb[:80]!r} is not known to this supervisor (version {__version__})",
             cause=f"known: {known}",
+            try_=_renewal(name),
         )
     if request.v != CONTROL_VERSION and not verb.any_version:
         raise Conflict(
             f"control protocol {request.v} is not spoken here (supervisor: {CONTROL_VERSION}, version {__version__})",
             cause="status, drain and stop still work",
-            try_=["enginectl restart"],
+            try_=_renewal(name),
         )
     try:
         args = msgspec.msgpack.decode(request.args, type=verb.args) if bytes(request.args) != b"\xc0" else verb.args()
