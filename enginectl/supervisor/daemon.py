@@ -39,6 +39,7 @@ from enginectl.supervisor.logs import RotatingFile
 from enginectl.supervisor.loop import Future, Loop
 from enginectl.supervisor.phases import StartTracker
 from enginectl.supervisor.publishing import publish_pages
+from enginectl.supervisor.notify import Notifier
 from enginectl.supervisor.relay import Relay, Seat
 from enginectl.supervisor.server import Server
 from enginectl.supervisor.stats import StatsBook
@@ -85,6 +86,7 @@ class Daemon:
     def _begin_state(self) -> None:
         self.phase: Phase = "starting"
         self.reason = ""
+        self.notifier = Notifier()
         self.notice = ""
         """Something worth telling beside a healthy state, e.g. a socket that was taken."""
         self.is_cordoned = False
@@ -323,6 +325,7 @@ class Daemon:
                 self.events.add("runtime-dir", f"cannot be used: {error}")
             self._lost_dir = True
             return
+        self.notifier.tick(*state_of(self))
         for log in (self.log, self.engine_log):
             log.check()
         for text in found:
@@ -386,3 +389,4 @@ class Daemon:
         self.hints.remove()
         self.log.close()
         self.engine_log.close()
+        self.notifier.close()

@@ -39,6 +39,8 @@ def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_
     daemon.loop.spawn(run_stop(daemon, stop))
     daemon.stop_asked.set_result(None)
     daemon.changed()
+    if not keeps_supervisor:
+        daemon.notifier.stopping(f"stopping, by {by}")
     return stop
 
 

@@ -122,6 +122,7 @@ def _on_ready(daemon: Daemon, response: EngineCoreReadyResponse) -> None:
         )  # fmt: skip
         daemon.health.ask_soon()
     daemon.events.add("ready", f"after {took_s:.1f} s")
+    daemon.notifier.ready(f"ready after {took_s:.1f} s")
     try:
         write_json(daemon.paths.last_start, daemon.tracker.as_last_start())
     except BadRuntimeDir as error:
