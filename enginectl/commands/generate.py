@@ -59,19 +59,10 @@ def command(
 ) -> None:
     """Generate from a prompt and print the text as it comes. Ctrl-C aborts just this request."""
     words = _read_prompt(prompt)
+    if ids and stop:
+        raise UsageError("--stop is text; with --ids use --stop-token-id")
     with connect(engine) as connected:
-        texts, tokenizer = ModelTexts(), None
-        if ids:
-            prompt_ids = parse_ids(words)
-            texts = _texts_if_there(connected)
-        else:
-            directory = model_directory(connected)
-            texts, tokenizer = load_texts(directory), load_tokenizer(directory)
-            prompt_ids = tokenizer.encode(words).ids
-        if not prompt_ids:
-            raise UsageError("the prompt is empty")
-        if ids and stop:
-            raise UsageError("--stop is text; with --ids use --stop-token-id")
+        prompt_ids, texts, tokenizer = _tokenize(connected, words, ids=ids)
         params = make_params(
             texts,
             max_tokens=max_tokens,
@@ -110,6 +101,19 @@ def _read_prompt(prompt: str | None) -> str:
     if len(data) > MAX_PROMPT_BYTES:
         raise UsageError(f"the prompt on stdin is larger than {text.size(MAX_PROMPT_BYTES)}")
     return data.decode("utf-8", "replace")
+
+
+def _tokenize(engine: Engine, words: str, *, ids: bool) -> tuple[list[int], ModelTexts, Tokenizer | None]:
+    """Prompt ids, and what turns the answer into text; no tokenizer when ids go out too. Raises UsageError."""
+    if ids:
+        prompt_ids, texts, tokenizer = parse_ids(words), _texts_if_there(engine), None
+    else:
+        directory = model_directory(engine)
+        texts, tokenizer = load_texts(directory), load_tokenizer(directory)
+        prompt_ids = tokenizer.encode(words).ids
+    if not prompt_ids:
+        raise UsageError("the prompt is empty")
+    return prompt_ids, texts, tokenizer
 
 
 def _texts_if_there(engine: Engine) -> ModelTexts:
