@@ -109,6 +109,12 @@ def file_layer(path: Path, name: str) -> Layer:
     return layer
 
 
+def engine_names(path: Path) -> list[str]:
+    """The engines that a file has tables for. Raises UsageError for a file that cannot be read."""
+    engines = _read(path).get("engines", {})
+    return list(engines) if isinstance(engines, dict) else []
+
+
 def _table(table: object, known: tuple[str, ...], where: str) -> Layer:
     if not isinstance(table, dict):
         raise UsageError(f"{where} must be a table")
@@ -206,6 +212,7 @@ __all__ = [
     "Layer",
     "Value",
     "default_of",
+    "engine_names",
     "environment_layer",
     "file_layer",
     "file_layers",

@@ -99,6 +99,11 @@ def make_private(path: Path, setting: str) -> Path:
     return _verify(path, setting, forbidden=0o077)
 
 
+def verify_root(path: Path, setting: str) -> Path:
+    """A root directory that is there, checked as make_root does. Raises BadRuntimeDir."""
+    return _verify(path, setting, forbidden=0o022)
+
+
 def verify_private(path: Path, setting: str) -> bool:
     """True when it is there and safe, False when it is not there. Raises BadRuntimeDir."""
     if not os.path.lexists(path):

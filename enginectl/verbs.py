@@ -51,6 +51,8 @@ _TABLE = (
     _verb("sleep", "Gate", "give the memory back, keep the process"),
     _verb("wake", "Gate", "take the memory again after a sleep"),
     _verb("model", "Models and the rest", "list, fetch and convert models", entry="app"),
+    _verb("doctor", "Models and the rest", "check this machine; each trouble with its remedy"),
+    _verb("config", "Models and the rest", "what a start would use, and from where", module="config_", entry="app"),
     _verb("unit", "Models and the rest", "a systemd unit for an engine"),
     _verb("completion", "Models and the rest", "TAB completion for bash, zsh and fish"),
     _verb("version", "Models and the rest", "versions of the tool and of running engines"),
