@@ -194,7 +194,7 @@ def _unshare(running: list[Load], scene: Scene) -> None:
     held = sum(load.blocks for load in running)
     if used and held > used:
         for load in running:
-            load.blocks = max(1, load.blocks * used // held)
+            load.shared = load.blocks - load.blocks * used // held
 
 
 def _notes(found: Explanation, scene: Scene) -> list[str]:

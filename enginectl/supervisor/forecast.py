@@ -23,6 +23,8 @@ class Load:
     blocks_to_start: int = 0
     order: int = 0
     """Smaller runs first and is preempted last."""
+    shared: int = 0
+    """Of its blocks: those that do not become free with its end, since others hold them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def _advance(running: list[Load], waiting: list[Load], jump: int, free: int, blo
         load.left -= jump
         if load.left <= 0:
             running.remove(load)
-            free += load.blocks
+            free += load.blocks - load.shared
             continue
         wanted = max(0, -(-(load.tokens + 1) // block_size) - load.blocks)
         while wanted > free and running[-1] is not load:
@@ -88,9 +90,9 @@ def _advance(running: list[Load], waiting: list[Load], jump: int, free: int, blo
 
 
 def _preempt(running: list[Load], waiting: list[Load], block_size: int) -> int:
-    """The last of the order goes back to the head of the line; the blocks it held."""
+    """The last of the order goes back to the head of the line; the blocks that become free."""
     load = running.pop()
-    held, load.blocks = load.blocks, 0
+    held, load.blocks, load.shared = load.blocks - load.shared, 0, 0
     load.blocks_to_start = -(-load.tokens // block_size)
     waiting.insert(0, load)
     return held

@@ -180,8 +180,21 @@ def test_stacks_name_all_three_threads(slow: Running) -> None:
     assert all(name in str(text) for name in ("MainThread", "engine-in", "engine-out"))
 
 
+def test_the_flight_record_has_the_last_steps_and_no_request(slow: Running) -> None:
+    slow.frontend.add("private-name", PROMPT, max_tokens=20)
+    slow.frontend.pump(lambda: slow.frontend.call("stats")["finished"]["length"] == 1)  # type: ignore[index]
+    rows = slow.frontend.call("flight_record")
+    assert isinstance(rows, list)
+    assert [row["step"] for row in rows] == list(range(1, 21))
+    assert rows[0]["prefill_tokens"] == len(PROMPT) and rows[-1]["tokens"] == 1
+    assert all(row["execute_ms"] >= 10 for row in rows)
+    assert "private" not in str(rows)
+    assert slow.frontend.call("flight_record", 3) == rows[-3:]
+    assert slow.frontend.call("flight_record", -1) == []
+
+
 def instant(running: Running) -> list[Callable[[], object]]:
-    lane = ("stats", "requests", "describe", "is_sleeping", "is_scheduler_paused", "dump_stacks")
+    lane = ("stats", "requests", "describe", "is_sleeping", "is_scheduler_paused", "dump_stacks", "flight_record")
     return [lambda name=name: running.frontend.call(name, timeout_s=5) for name in lane]  # type: ignore[misc]
 
 

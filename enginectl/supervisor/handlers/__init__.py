@@ -98,7 +98,7 @@ HANDLERS: dict[str, Verb] = {
     "dump": Verb(dump.handle, DumpArgs),
     "metrics": Verb(metrics.handle, MetricsArgs),
 }
-LOGGED = frozenset({"call", "abort", "stop", "drain", "cordon", "uncordon", "restart", "kill", "stacks"})
+LOGGED = frozenset(HANDLERS) - {"status", "watch", "requests", "events", "generate", "explain", "metrics"}
 
 
 def dispatch(daemon: Daemon, session: Session) -> None:
