@@ -205,6 +205,14 @@ class EngineView(Struct, kw_only=True):
     returns: bool = False
     """It ends now and will start again by itself: a restart goes on."""
     last_exit: ExitInfo | None = None
+    frontend: str = ""
+    """The external frontend whose engine this is: where, and how it stands."""
+    http: str = ""
+    """URL where the frontend that was started with the engine serves."""
+    held: int = 0
+    """Requests whose clients wait while the engine is replaced."""
+    held_s: float | None = None
+    """For how long."""
     metrics: str = ""
     """URL where metrics are served, when they are."""
     log: str = ""
@@ -419,6 +427,11 @@ class RestartArgs(Struct, kw_only=True):
 
     grace_s: float = 10.0
     timeout_s: float = 600.0
+    hold: bool = False
+    """Clients wait instead of failing: requests in flight are resumed by the new engine. Grace is not used then."""
+    hold_limit_s: float | None = None
+    """How long they wait at most; None: as the engine was started."""
+    hold_sampled: Literal["resume", "fail"] | None = None
 
 
 class KillArgs(Struct, kw_only=True):

@@ -28,12 +28,24 @@ class EngineSettings(Struct, kw_only=True):
     name: str
     config: dict[str, Scalar] = {}
     """EngineConfig, only what was asked for; `model` is always there."""
-    engine: Literal["enginectl"] = "enginectl"
+    engine: Literal["enginectl", "vllm"] = "enginectl"
     """What kind of engine is spawned."""
     python: str = field(default_factory=lambda: sys.executable)
     """Interpreter that runs the engine."""
     engine_args: list[str] = []
     """Put behind the engine's own arguments as they are."""
+    join: str = ""
+    """Handshake address of an external frontend whose engine this is; empty: the supervisor alone is its client."""
+    frontend_args: list[str] | None = None
+    """`vllm serve` behind these arguments is started as the frontend; None: there is none, or it is not ours."""
+    http_port: int | None = None
+    """Where that frontend serves."""
+    hold: bool = False
+    """Clients are held, not failed, while the engine is restarted after a failure."""
+    hold_limit_s: float = 120.0
+    """How long they are held at most."""
+    hold_sampled: Literal["resume", "fail"] = "resume"
+    """What happens to held requests that are sampled and have begun."""
     env: dict[str, str] = {}
     """Set in the engine's environment, over what the supervisor has."""
     gpus: list[int] | None = None
@@ -75,7 +87,9 @@ def check_settings(settings: EngineSettings) -> EngineSettings:
         raise UsageError(
             f"restart policy {settings.restart!r} is not known", cause="one of no, on-failure, on-failure:N, always"
         )
-    for name in ("start_timeout_s", "max_step_s"):
+    if settings.join and not settings.join.startswith(("tcp://", "ipc://")):
+        raise UsageError(f"--join {settings.join!r} is no address", try_=["--join tcp://127.0.0.1:PORT"])
+    for name in ("start_timeout_s", "max_step_s", "hold_limit_s"):
         if not getattr(settings, name) > 0:
             raise UsageError(f"{name} must be more than 0, not {getattr(settings, name)}")
     for name in ("stop_grace_s", "term_s"):

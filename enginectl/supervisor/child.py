@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from enginectl.identity import ProcessId, identify, read_stat, send_signal, session_members
 from enginectl.settings import EngineSettings, Scalar
+from enginectl.supervisor import vllm
 from enginectl.supervisor.loop import Future, Loop
 
 READ_BYTES = 65536
@@ -90,14 +91,22 @@ class Child:
 
     def spawn(self, settings: EngineSettings, handshake: str) -> None:
         """Raises OSError when the interpreter cannot be run."""
+        if settings.engine == "vllm":
+            command = vllm.engine_command(settings, handshake)
+            self.run(lambda _, death_fd: vllm.guarded(command, death_fd, settings.term_s), vllm.environment(settings))
+        else:
+            self.run(lambda *fds: engine_command(settings, handshake, *fds), engine_environment(settings))
+
+    def run(self, command_with: Callable[[int, int], list[str]], environment: dict[str, str]) -> None:
+        """`command_with`: from the descriptors of the status and the death pipe. Raises OSError."""
         status_read, status_write = os.pipe()
         log_read, log_write = os.pipe()
         death_read, death_write = os.pipe()
-        command = engine_command(settings, handshake, status_write, death_read)
+        command = command_with(status_write, death_read)
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log_write, stderr=log_write, cwd="/",
-                pass_fds=(status_write, death_read), start_new_session=True, env=engine_environment(settings),
+                pass_fds=(status_write, death_read), start_new_session=True, env=environment,
             )  # fmt: skip
         except OSError:
             for fd in (status_read, log_read, death_write):
@@ -184,6 +193,12 @@ class Child:
         """To the engine process alone."""
         if self.id is not None and not self.exited.done:
             send_signal(self.id, number)
+
+    def send_core(self, number: signal.Signals) -> None:
+        """To the process of a guarded group that computes."""
+        who = identify(vllm.core_pid([pid for pid in self.members() if pid != self.pid]))
+        if who is not None:
+            send_signal(who, number)
 
     def signal_group(self, number: signal.Signals) -> None:
         """To every process of its session or group, one by one, by pid."""

@@ -25,8 +25,9 @@ from enginectl.errors import BadRuntimeDir, CtlError, EngineDied, StartFailed, W
 from enginectl.record import LastStart, read_json, write_json
 from enginectl.rundir import EnginePaths, make_runtime_dir
 from enginectl.settings import EngineSettings
+from enginectl.supervisor.bridge import Bridge
 from enginectl.supervisor.calls import Calls
-from enginectl.supervisor.child import Child, reap_orphans
+from enginectl.supervisor.child import Child, StatusLine, reap_orphans
 from enginectl.supervisor.draining import Drain
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.exporter import Exporter
@@ -35,15 +36,18 @@ from enginectl.supervisor.handlers import dispatch
 from enginectl.supervisor.health import Health, ProcessMeter
 from enginectl.supervisor.hints import Hints
 from enginectl.supervisor.inflight import InflightTable
+from enginectl.supervisor.kinds import KINDS, Kind
 from enginectl.supervisor.logs import RotatingFile
 from enginectl.supervisor.loop import Future, Loop
+from enginectl.supervisor.notify import Notifier
 from enginectl.supervisor.phases import StartTracker
 from enginectl.supervisor.publishing import publish_pages
-from enginectl.supervisor.notify import Notifier
-from enginectl.supervisor.relay import Relay, Seat
+from enginectl.supervisor.relay import Relay
+from enginectl.supervisor.seats import Seat
 from enginectl.supervisor.server import Server
 from enginectl.supervisor.stats import StatsBook
 from enginectl.supervisor.stopping import Stop
+from enginectl.supervisor.traffic import Traffic
 from enginectl.supervisor.view import engine_view, record_of, state_of
 
 Phase = Literal["starting", "serving", "backoff", "failed", "exited"]
@@ -51,6 +55,8 @@ LIVE: frozenset[State] = frozenset({"idle", "busy", "saturated"})
 """States between which an engine changes all the time; the record does not follow."""
 TICK_S = 1.0
 FAST_TICK_S = 0.25
+DEAD_EXIT_S = 10.0
+"""How long an engine that said it is dead gets to end."""
 
 
 class Daemon:
@@ -76,8 +82,11 @@ class Daemon:
         self.flight = FlightRing()
         self.relay = Relay(self.loop, self.context, base, self)
         self.calls = Calls(self.loop, self.relay)
+        self.traffic = Traffic(self)
+        self.bridge = Bridge(self, settings.join) if settings.join else None
         self.server = Server(self.loop, self.context, base, lambda session: dispatch(self, session))
         self.hints = Hints(base)
+        self.notifier = Notifier()
         self.exporter: Exporter | None = None
         """Serves metrics, once somebody asked for it."""
         self.meter = ProcessMeter(os.getpid())
@@ -86,7 +95,6 @@ class Daemon:
     def _begin_state(self) -> None:
         self.phase: Phase = "starting"
         self.reason = ""
-        self.notifier = Notifier()
         self.notice = ""
         """Something worth telling beside a healthy state, e.g. a socket that was taken."""
         self.is_cordoned = False
@@ -127,6 +135,9 @@ class Daemon:
         self._record_seen = 0
         self._was_stalled = False
         self._lost_dir = False
+        self.heard_dead = False
+        self.http = ""
+        """URL where a frontend of ours serves."""
 
     # ------------------------------------------------------------ change and record
 
@@ -168,6 +179,8 @@ class Daemon:
 
     def on_engine_log(self, data: bytes) -> None:
         self.engine_log.write(data)
+        if not self.kind.tells_phases and self.phase == "starting":
+            self.tracker.on_log(data)
         self._echo(data)
         if self.log_tap is not None:
             self.log_tap(data)
@@ -177,14 +190,29 @@ class Daemon:
 
     # ------------------------------------------------------------ what the relay sees
 
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.settings.engine]
+
     def on_hello(self) -> None:
         self.write_log("engine said HELLO")
+        if not self.kind.tells_phases:
+            self.tracker.on_line(StatusLine(phase="loading", event="begin"))
+            self.changed()
 
     def on_ready(self, response: EngineCoreReadyResponse) -> None:
         self.became_ready.set_result(response)
 
+    def on_join_trouble(self, text: str) -> None:
+        """The frontend's handshake does not go on: a start fails with it, later it is only told."""
+        if not self.became_ready.done and self.child is not None and not self.restarts:
+            self.tracker.error = self.tracker.error or text
+            self.child.signal_group(signal.SIGKILL)
+        self.changed()
+
     def on_outputs(self, seat: Seat, message: EngineCoreOutputs) -> None:
         now = time.monotonic()
+        self.traffic.on_outputs(seat, message)
         for output in message.outputs:
             known = self.inflight.flights.get(output.request_id)
             was_at = known.last_at if known else None
@@ -200,7 +228,16 @@ class Daemon:
             self.calls.on_answer(message.utility_output)
 
     def on_dead_notice(self) -> None:
-        self.write_log("engine said ENGINE_CORE_DEAD")
+        """Not passed on: what it means for the clients is decided when its process has ended, which it must now."""
+        if not self.heard_dead:
+            self.heard_dead = True
+            self.write_log("engine said ENGINE_CORE_DEAD")
+            self.loop.spawn(self._end_dead(self.child))
+
+    async def _end_dead(self, child: Child | None) -> None:
+        if child is not None and not await self.loop.first(child.exited, timeout_s=DEAD_EXIT_S):
+            self.events.add("dead", f"said that it is dead and has not ended in {DEAD_EXIT_S:g} s: KILL")
+            child.signal_group(signal.SIGKILL)
 
     def on_unreadable(self, where: str, error: str) -> None:
         """Counted; told at most once a second, since a scanner's noise has no end."""
@@ -231,6 +268,9 @@ class Daemon:
 
     def check_admits(self) -> None:
         self.check_serving("generate")
+        self.check_uncordoned()
+
+    def check_uncordoned(self) -> None:
         name = self.settings.name
         if self.drain is not None:
             raise WrongState(
@@ -289,6 +329,7 @@ class Daemon:
             self.publish(time.monotonic())
 
     def publish(self, now: float) -> None:
+        self.notifier.tick(*state_of(self))
         if self.server.has_watchers:
             self.server.publish(Raw(msgspec.msgpack.encode(engine_view(self))))
         publish_pages(self, with_metrics=True)
@@ -325,7 +366,6 @@ class Daemon:
                 self.events.add("runtime-dir", f"cannot be used: {error}")
             self._lost_dir = True
             return
-        self.notifier.tick(*state_of(self))
         for log in (self.log, self.engine_log):
             log.check()
         for text in found:
@@ -384,9 +424,11 @@ class Daemon:
         if self.exporter is not None:
             self.exporter.close()
         self.server.close()
+        if self.bridge is not None:
+            self.bridge.close()
         self.relay.close()
         self.context.term()
         self.hints.remove()
+        self.notifier.close()
         self.log.close()
         self.engine_log.close()
-        self.notifier.close()

@@ -29,6 +29,7 @@ class Drain:
         self.progress = DrainProgress(grace_s=args.grace_s)
         self.done: Future[DrainEnd] = Future()
         self.is_cancelled = False
+        self.can_be_by_engine = True
         self._daemon = daemon
         self._began = time.monotonic()
         self._listeners: list[Callable[[DrainProgress], None]] = []
@@ -40,7 +41,7 @@ class Drain:
     @property
     def is_by_engine(self) -> bool:
         """The engine keeps the deadline and ends itself; else the supervisor waits and decides."""
-        return self.args.stop and self.args.on_timeout == "abort"
+        return self.can_be_by_engine and self.args.stop and self.args.on_timeout == "abort"
 
     def listen(self, listener: Callable[[DrainProgress], None]) -> None:
         listener(self.progress)
@@ -92,6 +93,7 @@ def begin_drain(daemon: Daemon, args: DrainArgs) -> Drain:
         return daemon.drain
     daemon.is_cordoned = True
     drain = daemon.drain = Drain(daemon, args)
+    drain.can_be_by_engine = daemon.kind.has_own_utilities
     daemon.events.add("drain", f"began with {len(daemon.inflight)} requests, grace {args.grace_s:g} s")
     daemon.loop.spawn(_run(daemon, drain))
     daemon.changed()
@@ -171,7 +173,7 @@ async def _is_empty(daemon: Daemon) -> bool:
 
 async def _abort_rest(daemon: Daemon) -> None:
     ids = list(daemon.inflight.flights)
-    await daemon.calls.get("abort_requests", list[str], ids, True, timeout_s=OVERDUE_S)
+    await daemon.traffic.abort_by_operator(ids)
 
 
 async def cancel_drain(daemon: Daemon) -> None:

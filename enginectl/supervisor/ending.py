@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 KILL_S = 5.0
 ASK_S = 2.0
 STALLED_ASK_S = 0.5
+EMPTY_LOOK_S = 0.2
 
 
 def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_supervisor: bool = False) -> Stop:
@@ -38,9 +39,9 @@ def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_
     stop.listen(lambda stage: daemon.events.add("stop", f"{stage.stage} {stage.detail}".strip()))
     daemon.loop.spawn(run_stop(daemon, stop))
     daemon.stop_asked.set_result(None)
-    daemon.changed()
     if not keeps_supervisor:
         daemon.notifier.stopping(f"stopping, by {by}")
+    daemon.changed()
     return stop
 
 
@@ -51,7 +52,7 @@ async def run_stop(daemon: Daemon, stop: Stop) -> None:
         stop.done.set_result(None)
         return
     gone = daemon.gone
-    if daemon.health is not None:
+    if daemon.health is not None and not daemon.traffic.hold.is_holding:
         await _ask(daemon, stop, gone)
     if not gone.done and not stop.skips("terminate"):
         await _signal(daemon, stop, gone, signal.SIGTERM, stop.term_s)
@@ -73,14 +74,26 @@ async def _ask(daemon: Daemon, stop: Stop, gone: Future[ExitInfo]) -> None:
     hurried = stop.next_stage()
     if drains:
         stop.tell("drain", f"{count} requests get up to {stop.grace_s:g} s")
-        await _shutdown(daemon, stop.grace_s)
-        await daemon.loop.first(gone, hurried, timeout_s=stop.grace_s + 1.0)
+        if daemon.kind.has_own_utilities:
+            await _shutdown(daemon, stop.grace_s)
+            await daemon.loop.first(gone, hurried, timeout_s=stop.grace_s + 1.0)
+        else:
+            await _until_empty(daemon, gone, hurried, stop.grace_s)
         if gone.done:
             return
         hurried = stop.next_stage()
+    if not daemon.kind.has_own_utilities:
+        return  # TERM makes it abort what runs
     stop.tell("abort", f"{len(daemon.inflight)} requests aborted")
     await _shutdown(daemon, 0.0)
     await daemon.loop.first(gone, hurried, timeout_s=stop.term_s)
+
+
+async def _until_empty(daemon: Daemon, gone: Future[ExitInfo], hurried: Future[None], grace_s: float) -> None:
+    """An engine that knows no drain: nothing new is let in while it stops, so waiting is enough."""
+    end = time.monotonic() + grace_s
+    while len(daemon.inflight) and time.monotonic() < end and not (gone.done or hurried.done):
+        await daemon.loop.first(gone, hurried, timeout_s=EMPTY_LOOK_S)
 
 
 def state_of_engine(daemon: Daemon) -> tuple[str, str]:

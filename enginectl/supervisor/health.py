@@ -13,6 +13,7 @@ from enginectl.errors import CtlError
 from enginectl.identity import CLOCK_TICKS, ProcStat, read_stat
 from enginectl.supervisor.calls import Calls
 from enginectl.supervisor.inflight import InflightTable
+from enginectl.supervisor.kinds import KINDS, Kind
 from enginectl.supervisor.loop import Loop
 from enginectl.supervisor.stats import StatsBook
 from enginectl.supervisor.verdict import Observation, Verdict, judge, predict_step_s
@@ -68,6 +69,7 @@ class Health:
         meter: ProcessMeter,
         max_step_s: float,
         on_turn: Callable[[], None],
+        kind: Kind = KINDS["enginectl"],
     ) -> None:
         self.engine: EngineStats | None = None
         """The youngest answer to `stats`."""
@@ -78,6 +80,7 @@ class Health:
         self._meter = meter
         self._max_step_s = max_step_s
         self._on_turn = on_turn
+        self._kind = kind
         self._is_pinging = self._is_asking = False
         self._engine_at = self._asked_at = 0.0
         self._closed = False
@@ -106,7 +109,7 @@ class Health:
     async def _ping(self) -> None:
         self._is_pinging = True
         try:
-            await self._calls.raw("ping", [], PING_LIMIT_S)
+            await self._calls.raw(self._kind.ping, [], PING_LIMIT_S)
             if not self._closed:
                 self._book.on_turn(time.monotonic())
                 self._on_turn()
@@ -119,13 +122,27 @@ class Health:
         """The engine's own counters, from the lane that answers while a step runs; None when it does not answer."""
         self._is_asking = True
         try:
-            answer = await self._calls.get("stats", EngineStats, timeout_s=1.0)
+            answer = await self._counters()
         except CtlError:
             return None
         finally:
             self._is_asking = False
         self.engine, self._engine_at = answer, time.monotonic()
         return answer
+
+    async def _counters(self) -> EngineStats:
+        """Raises CtlError. A foreign engine has none: what its own utilities and its last step say is all there is,
+        and there sleeping cannot be told from paused."""
+        if self._kind.has_own_utilities:
+            return await self._calls.get("stats", EngineStats, timeout_s=1.0)
+        is_paused = await self._calls.get("is_scheduler_paused", bool, timeout_s=1.0)
+        if not self._closed:
+            self._book.on_turn(time.monotonic())
+        last = self._book.last
+        return EngineStats(
+            phase="running", paused="paused" if is_paused else None, running=last.num_running_reqs,
+            waiting=last.num_waiting_reqs,
+        )  # fmt: skip
 
     def counts(self) -> tuple[int, int]:
         """(running, waiting): all in flight, split as the engine last said."""

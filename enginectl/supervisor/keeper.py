@@ -25,7 +25,9 @@ from enginectl.supervisor.loop import Future
 from enginectl.supervisor.phases import StartTracker
 from enginectl.supervisor.policy import GiveUp, Restart, decide
 from enginectl.supervisor.stats import StatsBook
+from enginectl.supervisor.succession import bequeath, renounce, succeed
 from enginectl.supervisor.view import request_views, stats_of
+from enginectl.supervisor.vllm import core_pid
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -64,7 +66,7 @@ async def run_once(daemon: Daemon) -> None:
     child = daemon.child = Child(daemon.loop, lambda line: _on_status(daemon, line), daemon.on_engine_log)
     daemon.on_engine_log(f"--- enginectl: instance {daemon.instance} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n".encode())
     try:
-        daemon.relay.prepare()
+        daemon.relay.prepare(tcp=daemon.kind.handshake_over_tcp)
         child.spawn(daemon.settings, daemon.relay.handshake_address)
     except OSError as error:
         daemon.tracker.error = f"cannot run {daemon.settings.python}: {error.strerror or error}"
@@ -72,6 +74,10 @@ async def run_once(daemon: Daemon) -> None:
     else:
         daemon.engine_meter = ProcessMeter(child.pid)
         daemon.events.add("spawn", f"engine pid {child.pid}")
+        if not daemon.kind.tells_phases:
+            daemon.tracker.on_line(StatusLine(phase="handshake", event="begin"))
+        if daemon.bridge is not None:
+            daemon.bridge.open()
     daemon.write_record()
     daemon.changed()
     ready = daemon.became_ready
@@ -87,7 +93,7 @@ async def run_once(daemon: Daemon) -> None:
 def _reset(daemon: Daemon) -> None:
     daemon.phase, daemon.reason, daemon.next_restart_at = "starting", "", None
     daemon.expected = daemon.stopping.by if daemon.stopping and not daemon.stopping.done.done else ""
-    daemon.wants_restart = daemon.has_signalled = False
+    daemon.wants_restart = daemon.has_signalled = daemon.heard_dead = False
     daemon.ready = daemon.health = daemon.description = None
     daemon.book, daemon.flight = StatsBook(), FlightRing()
     daemon.tracker = StartTracker(read_json(daemon.paths.last_start, LastStart))
@@ -115,10 +121,12 @@ def _on_ready(daemon: Daemon, response: EngineCoreReadyResponse) -> None:
     daemon.last_start_s = took_s
     daemon.book = StatsBook(response)
     daemon.book.on_turn(time.monotonic())
-    if daemon.engine_meter is not None:
+    if daemon.engine_meter is not None and daemon.child is not None:
+        if daemon.kind.is_guarded:
+            daemon.engine_meter = ProcessMeter(core_pid(daemon.child.members()))
         daemon.health = Health(
             daemon.loop, daemon.calls, daemon.book, daemon.inflight, daemon.engine_meter, daemon.settings.max_step_s,
-            daemon.changed,
+            daemon.changed, daemon.kind,
         )  # fmt: skip
         daemon.health.ask_soon()
     daemon.events.add("ready", f"after {took_s:.1f} s")
@@ -127,7 +135,9 @@ def _on_ready(daemon: Daemon, response: EngineCoreReadyResponse) -> None:
         write_json(daemon.paths.last_start, daemon.tracker.as_last_start())
     except BadRuntimeDir as error:
         daemon.write_log(f"last_start.json not written: {error.cause}")
-    daemon.loop.spawn(_describe(daemon))
+    succeed(daemon)
+    if daemon.kind.has_own_utilities:
+        daemon.loop.spawn(_describe(daemon))
     daemon.write_record()
     daemon.changed()
 
@@ -163,7 +173,7 @@ async def _on_exit(daemon: Daemon, child: Child, status: ExitStatus, was_ready: 
     daemon.phase, daemon.reason = ("exited", str(status)) if requested else ("failed", f"{status}: {cause}")
     daemon.events.add("exit", f"{status}{', asked for by ' + daemon.expected if requested else ': ' + cause}")
     daemon.calls.fail_all(daemon.died())
-    daemon.inflight.end_all()
+    bequeath(daemon)
     daemon.engine_exit.set_result(info)
     daemon.changed()
     await _bury(daemon, child)
@@ -266,6 +276,7 @@ def _reload(daemon: Daemon) -> bool:
 async def finish(daemon: Daemon) -> None:
     """The post-mortem is written, everybody hears the end, the loop stops."""
     try:
+        renounce(daemon)
         daemon.over.set_result(None)
         daemon.changed()
         daemon.write_record(ended=True)

@@ -20,12 +20,12 @@ async def collect_stacks(daemon: Daemon, timeout_s: float) -> str:
     child = daemon.child
     if child is None or child.exited.done:
         raise daemon.died()
-    if daemon.health is not None:
+    if daemon.health is not None and daemon.kind.has_own_utilities:
         try:
             return await daemon.calls.get("dump_stacks", str, timeout_s=min(1.0, timeout_s))
         except CtlError:
             pass
-    stat = read_stat(child.pid)
+    stat = read_stat(daemon.engine_meter.pid if daemon.engine_meter is not None else child.pid)
     if stat is not None and stat.state in "Tt":
         raise Stalled(f"pid {child.pid} is stopped (state T): it can dump nothing", try_=[f"kill -CONT {child.pid}"])
     return await _by_signal(daemon, timeout_s)
@@ -36,7 +36,9 @@ async def _by_signal(daemon: Daemon, timeout_s: float) -> str:
     child, heard = daemon.child, bytearray()
     daemon.log_tap = lambda data: heard.extend(data[: MAX_BYTES - len(heard)])
     try:
-        if child is not None:
+        if child is not None and daemon.kind.is_guarded:
+            child.send_core(signal.SIGUSR2)
+        elif child is not None:
             child.send(signal.SIGUSR2)
         waited_s, before = 0.0, 0
         while waited_s < timeout_s and not (heard and len(heard) == before):

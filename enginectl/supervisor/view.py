@@ -17,18 +17,25 @@ if TYPE_CHECKING:
 
 def state_of(daemon: Daemon) -> tuple[State, str]:
     """The one word for what an engine is doing, and why."""
+    held = held_text(daemon)
     if daemon.phase in ("failed", "exited", "backoff"):
-        return daemon.phase, daemon.reason
+        return daemon.phase, held + daemon.reason
     if daemon.stopping is not None:
-        return "stopping", daemon.stopping.detail
+        return "stopping", held + daemon.stopping.detail
     if daemon.health is None:
-        return "starting", f"phase '{daemon.tracker.current}' for {phase_age_s(daemon):.0f} s"
+        return "starting", f"{held}phase '{daemon.tracker.current}' for {phase_age_s(daemon):.0f} s"
     verdict = daemon.health.verdict(is_cordoned=daemon.is_cordoned)
     if verdict.state == "stalled":
         return verdict.state, verdict.reason
     if daemon.drain is not None:
         return "draining", f"{len(daemon.inflight)} requests left"
     return verdict.state, verdict.reason or daemon.notice
+
+
+def held_text(daemon: Daemon) -> str:
+    """`holding 8, 6s; ` while clients wait for the next engine."""
+    held_s = daemon.traffic.hold.held_s
+    return "" if held_s is None else f"holding {len(daemon.traffic.ledger.items)}, {held_s:.0f}s; "
 
 
 def phase_age_s(daemon: Daemon) -> float:
@@ -66,7 +73,9 @@ def engine_view(daemon: Daemon) -> EngineView:
         process=daemon.engine_meter.info() if daemon.engine_meter else None, started_at=daemon.started_at,
         uptime_s=time.monotonic() - daemon.began, ready_after_s=daemon.tracker.ready_after_s,
         last_ready_after_s=daemon.last_ready_after_s, phases=daemon.tracker.phases, ready=daemon.ready,
-        asked=settings.config, cordoned=daemon.is_cordoned, drain=drain, stats=stats_of(daemon),
+        frontend=daemon.bridge.text() if daemon.bridge else "", http=daemon.http,
+        held=len(daemon.traffic.ledger.items) if daemon.traffic.hold.is_holding else 0,
+        held_s=daemon.traffic.hold.held_s, asked=settings.config, cordoned=daemon.is_cordoned, drain=drain, stats=stats_of(daemon),
         restarts=daemon.restarts, restart_policy=settings.restart,
         next_restart_in_s=None if backoff_at is None else max(0.0, backoff_at - time.monotonic()),
         returns=daemon.stopping is not None and daemon.stopping.keeps_supervisor,

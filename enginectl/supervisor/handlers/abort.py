@@ -19,17 +19,18 @@ ASK_S = 5.0
 
 
 async def handle(daemon: Daemon, session: Session, args: AbortArgs) -> None:
-    daemon.check_serving("abort")
+    if not daemon.traffic.hold.is_holding:
+        daemon.check_serving("abort")
     if len(args.ids) > MAX_IDS:
         raise UsageError(f"{len(args.ids)} ids in one abort; at most {MAX_IDS}")
     asked, outcomes = _resolve(daemon, args)
     ids = list(dict.fromkeys(flight.id for _, flight in asked))
     if ids:
-        await _ask(daemon, ids)
+        await daemon.traffic.abort_by_operator(ids)
     end = daemon.loop.sleep(args.timeout_s)
     for _, flight in asked:
         await daemon.loop.first(flight.gone, daemon.engine_exit, end)
-    if daemon.engine_exit.done:
+    if daemon.engine_exit.done and not daemon.traffic.hold.is_holding:
         raise daemon.died()
     outcomes += [_outcome(name, flight) for name, flight in asked]
     session.reply(AbortResult(items=outcomes))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from engine.messages import NIL, EngineCoreOutput, EngineCoreRequest, FinishReason, Logprobs
+from engine.codec import encode_request
+from engine.messages import NIL, AbortIds, EngineCoreOutput, EngineCoreRequest, FinishReason, Logprobs
 from enginectl.control import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
 from enginectl.envelope import pack
-from enginectl.errors import Conflict, CtlError, GenerationFailed, UsageError
+from enginectl.errors import Conflict, GenerationFailed, UsageError
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.loop import Future
 
@@ -24,22 +25,26 @@ MAX_ID_CHARS = 200
 
 
 async def handle(daemon: Daemon, session: Session, args: GenerateArgs) -> None:
-    daemon.check_admits()
     request = _request(daemon, args)
-    flight = daemon.inflight.add(request)
+    flight = daemon.traffic.add(daemon.relay.own, request, encode_request(request, daemon.relay.dialect))
     finished: Future[EngineCoreOutput] = Future()
     daemon.consumers[flight.id] = lambda output: _on_output(session, flight, output, finished)
-    daemon.book.on_add(time.monotonic())
     try:
-        daemon.relay.add(request)
-        await daemon.loop.first(finished, daemon.engine_exit)
-        if not finished.done:
-            raise daemon.died()
+        await _wait(daemon, finished)
         _finish(session, flight, finished.result())
     finally:
         daemon.consumers.pop(flight.id, None)
         if flight.id in daemon.inflight.flights:
             _give_up(daemon, flight)
+
+
+async def _wait(daemon: Daemon, finished: Future[EngineCoreOutput]) -> None:
+    """Until its last output, across engines while it is held. Raises EngineDied."""
+    while not finished.done:
+        hold, ended = daemon.traffic.hold, daemon.engine_exit
+        await daemon.loop.first(finished, hold.over if hold.is_holding else ended)
+        if ended.done and not finished.done and not hold.is_holding and daemon.engine_exit is ended:
+            raise daemon.died()
 
 
 def _request(daemon: Daemon, args: GenerateArgs) -> EngineCoreRequest:
@@ -101,9 +106,7 @@ def _finish(session: Session, flight: Flight, last: EngineCoreOutput) -> None:
 
 def _give_up(daemon: Daemon, flight: Flight) -> None:
     """Nobody reads it any more: the engine is told; it stays in the table until its last output."""
-    if daemon.engine_exit.done:
+    if daemon.engine_exit.done and not daemon.traffic.hold.is_holding:
         return
-    try:
-        daemon.relay.abort([flight.id])
-    except CtlError:
-        daemon.inflight.end(flight, FinishReason.ABORT)
+    ids = [flight.id]
+    daemon.traffic.abort(daemon.relay.own, ids, encode_request(AbortIds(ids)))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 async def handle(daemon: Daemon, session: Session, args: RestartArgs) -> None:
     run = daemon.engine_exit if not daemon.is_without_engine else None
     began_with = daemon.restarts
+    if args.hold:
+        hold_everybody(daemon, args)
     stop = begin_stop(daemon, max(0.0, args.grace_s), daemon.settings.term_s, by="restart", keeps_supervisor=True)
     end = daemon.loop.sleep(args.timeout_s)
     await daemon.loop.first(stop.done, end)
@@ -29,3 +31,12 @@ async def handle(daemon: Daemon, session: Session, args: RestartArgs) -> None:
             raise Deadline(f"engine {daemon.settings.name!r} was not ready again in {args.timeout_s:g} s")
         await daemon.loop.first(change, end, daemon.over, timeout_s=1.0)
     session.end(engine_view(daemon))
+
+
+def hold_everybody(daemon: Daemon, args: RestartArgs) -> None:
+    """From this moment clients wait. What the engine still says in ending would end their requests, so it is not
+    heard."""
+    limit_s = daemon.settings.hold_limit_s if args.hold_limit_s is None else args.hold_limit_s
+    daemon.relay.engine_gone()
+    daemon.relay.is_deaf = True
+    daemon.traffic.begin_hold(limit_s, args.hold_sampled or daemon.settings.hold_sampled)

@@ -1,0 +1,153 @@
+"""Between an external frontend and the engine: frames pass both ways as they are, read on the side.
+
+Enters: what the link hears from the frontend's clients and what the relay hears from the engine for them. Leaves: the
+same frames on the other side. Owns the link and the watchman that speaks for us if we are killed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.codec import decode_request
+from engine.errors import ProtocolError
+from engine.messages import AbortIds, EngineCoreRequest, EngineHandshakeMetadata, UtilityCall
+from enginectl.errors import CtlError, UsageError
+from enginectl.supervisor.join import FLUSH_S, FrontendLink
+from enginectl.supervisor.lastwords import Watchman
+
+if TYPE_CHECKING:
+    from enginectl.supervisor.daemon import Daemon
+    from enginectl.supervisor.seats import Seat
+
+
+class Bridge:
+    """One external frontend at a time, at one address."""
+
+    def __init__(self, daemon: Daemon, address: str) -> None:
+        self.trouble = ""
+        """Why the handshake does not go on, empty when it does."""
+        self._daemon = daemon
+        self._watchman = Watchman()
+        self.link = FrontendLink(daemon.loop, daemon.context, address, daemon.relay.identity, self)
+        daemon.relay.passing = self._pass
+        daemon.relay.await_clients()
+        daemon.traffic.to_client = self._to_client
+
+    def open(self) -> None:
+        """Raises UsageError for an address that cannot be one."""
+        try:
+            self.link.open()
+        except ProtocolError as error:
+            raise UsageError(str(error), try_=["--join tcp://127.0.0.1:PORT"]) from None
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.link.clients)
+
+    def text(self) -> str:
+        """For people: where, and how it stands."""
+        if self.link.is_ready:
+            return f"{self.link.address}, {self.num_clients} client{'s' if self.num_clients != 1 else ''}"
+        if self.link.is_joined:
+            return f"{self.link.address}, joined, waiting for the engine"
+        return f"{self.link.address}, {self.trouble or 'not there yet'}"
+
+    # ------------------------------------------------------------ the frontend
+
+    def on_init(self, init: EngineHandshakeMetadata) -> str:
+        addresses, seats = init.addresses, self._daemon.relay.seats
+        count = len(addresses.inputs)
+        if addresses.coordinator_input or addresses.coordinator_output:
+            return "the frontend has a coordinator (data parallel): an engine behind a supervisor cannot join that"
+        if len(seats) > 1 and count > len(seats) - 1:
+            return (
+                f"the frontend has {count} clients and the running engine seats for {len(seats) - 1}: "
+                "restart the engine to give it more"
+            )
+        if len(seats) == 1:
+            self._daemon.relay.parallel_config = init.parallel_config or self._daemon.relay.parallel_config
+            self._daemon.relay.seat_clients(count)
+        self.trouble = ""
+        self._watchman.tell(addresses.outputs)
+        self._daemon.events.add("frontend", f"joined at {self.link.address}, {count} clients")
+        if self._daemon.relay.is_up:
+            self._daemon.loop.soon(self.engine_up)
+        self._daemon.changed()
+        return ""
+
+    def on_message(self, client: int, frames: list[bytes]) -> None:
+        seat, traffic = self._daemon.relay.seats[client], self._daemon.traffic
+        try:
+            message = decode_request(frames)
+        except ProtocolError as error:
+            return self._unreadable(seat, frames, error)
+        if isinstance(message, EngineCoreRequest):
+            try:
+                traffic.add(seat, message, frames)
+            except CtlError as error:
+                traffic.refuse(client, message.request_id, error)
+        elif isinstance(message, AbortIds):
+            traffic.abort(seat, message.request_ids, frames)
+        elif isinstance(message, UtilityCall):
+            traffic.call(seat, message, frames)
+        return None
+
+    def _unreadable(self, seat: Seat, frames: list[bytes], error: ProtocolError) -> None:
+        """Our own engine answers it. A foreign one may not survive it: there it is answered here, or dropped."""
+        daemon = self._daemon
+        daemon.on_unreadable(f"client {seat.index}", str(error))
+        if daemon.kind.survives_noise:
+            try:
+                return daemon.relay.send(seat, frames)
+            except CtlError:
+                pass
+        if error.request_id is not None:
+            daemon.traffic.refuse(seat.index, error.request_id, CtlError(f"cannot be read: {error}"))
+        return None
+
+    def on_gone(self) -> None:
+        self._watchman.tell([])
+        self._daemon.events.add("frontend", f"gone from {self.link.address}; a HELLO waits for the next one")
+        self._daemon.traffic.client_gone()
+        for seat in self._daemon.relay.seats:
+            self._daemon.relay.let_go(seat)
+        self._daemon.changed()
+
+    def on_trouble(self, text: str) -> None:
+        if text != self.trouble:
+            self._daemon.events.add("frontend", text)
+        self.trouble = text
+        self._daemon.on_join_trouble(text)
+
+    # ------------------------------------------------------------ the engine
+
+    def _pass(self, seat: Seat, frames: list[bytes]) -> None:
+        if not self.link.send(seat.index, frames):
+            self._daemon.relay.hold_back(seat)
+            self._daemon.loop.after(FLUSH_S, lambda: self._flush(seat))
+
+    def _flush(self, seat: Seat) -> None:
+        if self.link.is_closed or self.link.is_clear(seat.index):
+            self._daemon.relay.let_go(seat)
+        else:
+            self._daemon.loop.after(FLUSH_S, lambda: self._flush(seat))
+
+    def _to_client(self, client: int, frames: list[bytes]) -> None:
+        """A message of our own, behind those of the engine."""
+        if not self.link.send(client, frames):
+            seat = self._daemon.relay.seats[client]
+            self._daemon.relay.hold_back(seat)
+            self._daemon.loop.after(FLUSH_S, lambda: self._flush(seat))
+
+    def engine_up(self) -> None:
+        """To a frontend that waits; one that has its engine already hears nothing of another."""
+        self.link.ready([seat.response_frame for seat in self._daemon.relay.seats[:-1]])
+        self._daemon.changed()
+
+    def engine_over(self) -> None:
+        """None will come any more: the frontend ends rather than wait for ever."""
+        self.link.dead()
+        self.link.fail()
+
+    def close(self) -> None:
+        self.link.close()
+        self._watchman.close()

@@ -1,0 +1,239 @@
+"""The one way to the engine for every request, whoever's it is: sent now, kept while the engine is replaced, refused.
+
+Messages of all seats come in, each with its frames, which travel on as they are. Owns the ledger and the hold; what a
+client must be told while no engine answers it is told here, once."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from engine.codec import Dialect, encode_outputs, utility_failure
+from engine.messages import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    FinishReason,
+    UtilityCall,
+    UtilityOutput,
+)
+from enginectl.errors import CtlError
+from enginectl.supervisor.hold import Hold
+from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.ledger import Ledger, NotResumable, rest_of
+
+if TYPE_CHECKING:
+    from enginectl.supervisor.daemon import Daemon
+    from enginectl.supervisor.seats import Seat
+
+ABORTED = "aborted by operator"
+ASK_S = 5.0
+TELL_S = 0.7
+"""An engine in a long step lets go of a request only after it; its client hears of it so soon anyway."""
+MAX_KEPT = 100_000
+"""Messages kept while an engine is replaced; beyond them requests are refused."""
+
+
+class Traffic:
+    def __init__(self, daemon: Daemon) -> None:
+        self.ledger = Ledger()
+        self.hold = Hold(daemon.loop, self._expire)
+        self.to_client: Callable[[int, list[bytes]], None] | None = None
+        """Sends frames to an external client."""
+        self._daemon = daemon
+        self._calls: dict[tuple[int, int], None] = {}
+        """Utility calls of external clients that have no answer yet: (client, call id)."""
+        self._kept: deque[tuple[Seat, list[bytes]]] = deque()
+        """Calls that wait for the next engine; requests wait in the ledger."""
+
+    # ------------------------------------------------------------ from clients
+
+    def add(self, seat: Seat, request: EngineCoreRequest, frames: list[bytes]) -> Flight:
+        """Raises CtlError when it is refused; nothing was done then."""
+        daemon = self._daemon
+        is_held = self.hold.is_holding
+        if is_held:
+            daemon.check_uncordoned()
+            if len(self.ledger.items) >= MAX_KEPT:
+                raise CtlError(f"{MAX_KEPT} requests wait for the engine already")
+        else:
+            daemon.check_admits()
+            daemon.relay.send(seat, frames)
+        flight = daemon.inflight.add(request)
+        self.ledger.add(request.request_id, seat.index, frames)
+        daemon.book.on_add(time.monotonic())
+        return flight
+
+    def abort(self, seat: Seat, ids: Sequence[str], frames: list[bytes]) -> None:
+        """A client lets go of its requests. vLLM answers that with nothing; nor do we while no engine runs."""
+        daemon = self._daemon
+        is_sent = False
+        if not self.hold.is_holding:
+            try:
+                daemon.relay.send(seat, frames)
+                is_sent = True
+            except CtlError:
+                pass  # with its engine its requests have ended
+        for name in ids:
+            self.ledger.end(name)
+            flight = daemon.inflight.flights.get(name)
+            if flight is not None and not (is_sent and daemon.kind.answers_aborts):
+                daemon.inflight.end(flight, FinishReason.ABORT)
+
+    def call(self, seat: Seat, call: UtilityCall, frames: list[bytes]) -> None:
+        """A utility call of an external client: answered by the engine, or by us with a failure."""
+        self._calls[(seat.index, call.call_id)] = None
+        if self.hold.is_holding:
+            self._kept.append((seat, frames))
+            return
+        try:
+            self._daemon.relay.send(seat, frames)
+        except CtlError as error:
+            self._fail_call(seat.index, call.call_id, f"{call.method}: {error.message}")
+
+    def refuse(self, client: int, request_id: str, error: CtlError) -> None:
+        """Its client hears ERROR with the reason: without any output it would wait for ever."""
+        self._daemon.events.add("refused", f"{request_id[:80]} of client {client}: {error.message}")
+        self._tell(client, request_id, error.message)
+
+    # ------------------------------------------------------------ from the engine
+
+    def on_outputs(self, seat: Seat, message: EngineCoreOutputs) -> None:
+        for output in message.outputs:
+            self.ledger.on_output(output)
+        if message.utility_output is not None and not seat.is_own:
+            self._calls.pop((seat.index, message.utility_output.call_id), None)
+
+    async def abort_by_operator(self, ids: Sequence[str]) -> None:
+        """Their clients hear ERROR: at once where the engine would tell them nothing, or is too slow to. Requests of
+        our own engine stay in the table until it has let go of them."""
+        daemon = self._daemon
+        flights = [flight for name in ids if (flight := daemon.inflight.flights.get(name)) is not None]
+        for flight in flights:
+            flight.aborted_by_operator = True
+        if self.hold.is_holding or not daemon.kind.has_own_utilities:
+            if not self.hold.is_holding:
+                daemon.relay.abort(list(ids))
+            for flight in flights:
+                self.end(flight, ABORTED)
+            return
+        daemon.loop.after(TELL_S, lambda: self._tell_late(flights))
+        try:
+            await daemon.calls.get("abort_requests", object, list(ids), True, timeout_s=ASK_S)
+        except CtlError as error:
+            daemon.write_log(f"abort_requests: {error.message}")
+
+    def _tell_late(self, flights: list[Flight]) -> None:
+        for flight in flights:
+            if not flight.gone.done and flight.client != self._daemon.relay.own.index:
+                self._tell(flight.client, flight.id, ABORTED)
+
+    def end(self, flight: Flight, text: str, reason: FinishReason = FinishReason.ERROR) -> None:
+        """Ends a request from here: its client hears it, the table forgets it."""
+        self.ledger.end(flight.id)
+        if flight.client == self._daemon.relay.own.index:
+            consumer = self._daemon.consumers.get(flight.id)
+            if consumer is not None:
+                consumer(EngineCoreOutput(flight.id, [], finish_reason=int(reason), stop_reason=text))
+        else:
+            self._tell(flight.client, flight.id, text, reason)
+        self._daemon.inflight.end(flight, reason)
+
+    def _tell(self, client: int, request_id: str, text: str, reason: FinishReason = FinishReason.ERROR) -> None:
+        output = EngineCoreOutput(request_id, [], finish_reason=int(reason), stop_reason=text)
+        self._send(client, EngineCoreOutputs(0, [output], timestamp=time.monotonic()))
+
+    def _fail_call(self, client: int, call_id: int, text: str) -> None:
+        self._calls.pop((client, call_id), None)
+        answer: UtilityOutput = utility_failure(call_id, text)
+        self._send(client, EngineCoreOutputs(0, timestamp=time.monotonic(), utility_output=answer))
+
+    def _send(self, client: int, message: EngineCoreOutputs) -> None:
+        """In the layout that every version reads."""
+        if self.to_client is not None:
+            self.to_client(client, [bytes(frame) for frame in encode_outputs(message, Dialect.UNKNOWN)])
+
+    # ------------------------------------------------------------ the engine's end and its successor
+
+    def begin_hold(self, limit_s: float, sampled: str) -> None:
+        """From now on nothing is lost: what arrives is kept, what runs will be resumed."""
+        self.hold.begin(limit_s, "fail" if sampled == "fail" else "resume")
+        self._daemon.events.add("hold", f"{len(self.ledger.items)} requests held, for {limit_s:g} s at most")
+
+    def engine_ended(self, text: str) -> None:
+        """Everything that was in flight ends as an error, unless it is held; our own callers hear it from the engine's
+        exit. Calls that the engine took are lost."""
+        for client, call_id in list(self._calls):
+            if not any(seat.index == client and _call_id_is(frames, call_id) for seat, frames in self._kept):
+                self._fail_call(client, call_id, text)
+        if not self.hold.is_holding:
+            for flight in self._daemon.inflight.end_all():
+                self.ledger.end(flight.id)
+                if flight.client != self._daemon.relay.own.index:
+                    self._tell(flight.client, flight.id, text)
+
+    def engine_up(self) -> None:
+        """The successor serves: what was held goes to it, oldest first."""
+        if not self.hold.is_holding:
+            return
+        daemon = self._daemon
+        moves_seed = not daemon.kind.draws_by_position
+        seats = {seat.index: seat for seat in daemon.relay.seats}
+        resumed = sum(bool(asked.token_ids) for asked in self.ledger.items.values())
+        for name, asked in list(self.ledger.items.items()):
+            flight = daemon.inflight.flights.get(name)
+            try:
+                daemon.relay.send(seats[asked.seat], rest_of(asked, self.hold.sampled, moves_seed=moves_seed))
+            except NotResumable as error:
+                self._drop(name, flight, f"the engine was replaced and this request cannot be resumed: {error}")
+            except CtlError as error:
+                self._drop(name, flight, error.message)
+        while self._kept:
+            seat, frames = self._kept.popleft()
+            daemon.relay.send(seat, frames)
+        held = self.hold.end()
+        daemon.events.add("hold", f"released after {held:.1f} s: {len(self.ledger.items)} requests, {resumed} resumed")
+
+    def _drop(self, name: str, flight: Flight | None, text: str) -> None:
+        if flight is not None:
+            self.end(flight, text)
+        self.ledger.end(name)
+
+    def _expire(self) -> None:
+        """The limit: clients get errors, and so do those that come until an engine is there again."""
+        self.fail_held(f"the engine was not back within {self.hold.limit_s:g} s")
+
+    def fail_held(self, text: str) -> None:
+        """Nobody will resume them."""
+        if not self.hold.is_holding:
+            return
+        self.hold.end()
+        self._kept.clear()
+        count = len(self._daemon.inflight)
+        for flight in list(self._daemon.inflight.flights.values()):
+            self.end(flight, text)
+        for client, call_id in list(self._calls):
+            self._fail_call(client, call_id, text)
+        self._daemon.events.add("hold", f"{count} requests failed: {text}")
+
+    def client_gone(self) -> None:
+        """The external frontend is gone: its requests are aborted, its calls forgotten."""
+        daemon = self._daemon
+        own = daemon.relay.own.index
+        ids = [flight.id for flight in daemon.inflight.flights.values() if flight.client != own]
+        self._calls.clear()
+        self._kept.clear()
+        if ids:
+            daemon.events.add("frontend", f"{len(ids)} requests of the frontend that is gone are aborted")
+            from engine.codec import encode_request
+            from engine.messages import AbortIds
+
+            self.abort(daemon.relay.own, ids, encode_request(AbortIds(ids)))
+
+
+def _call_id_is(frames: list[bytes], call_id: int) -> bool:
+    from engine.peek import call_head
+
+    return call_head(frames[1]).call_id == call_id
