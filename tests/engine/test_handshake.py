@@ -18,6 +18,8 @@ from engine.messages import EngineHandshakeMetadata
 from tests.support.frontend import RawFrontend
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.thread
+
 
 @contextmanager
 def greeting(address: str, **options: object) -> Iterator[tuple[Handshake, Future[EngineHandshakeMetadata]]]:

@@ -31,6 +31,8 @@ from tests.support import hostile
 from tests.support.frontend import RawFrontend
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.thread
+
 READY = EngineCoreReadyResponse(max_model_len=64, num_gpu_blocks=8, block_size=16, dtype="float32")
 TIMEOUT_S = 20.0
 

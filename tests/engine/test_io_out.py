@@ -33,6 +33,8 @@ from engine.queues import ClientGone, Emit, FromLoop, LastWords, ThreadDied, ToL
 from tests.support.frontend import RawFrontend
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.thread
+
 NOISE = random.Random(3).randbytes(110_000).hex()
 BUDGET = 4 * 1024**2
 TIMEOUT_S = 20.0

@@ -19,6 +19,7 @@ EVERY_SETTING = {
     "enable_prefix_caching": False,
     "executor": "module.of:Mine",
     "device": "cpu",
+    "kernels": "eager",
     "threads": 2,
     "seed": 5,
     "shutdown_timeout_s": 1.5,

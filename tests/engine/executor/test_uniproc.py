@@ -17,6 +17,8 @@ from engine.scheduler.output import ScheduledRow, SchedulerOutput
 from tests.support.steps import Job, Steps, greedy, load
 from tests.support.tiny_model import make_tiny_model
 
+pytestmark = pytest.mark.thread
+
 _NUMPY = {"int32": "<i4", "float32": "<f4", "int64": "<i8"}
 
 
@@ -199,7 +201,7 @@ def test_model_info_states_both_dtypes(tiny: Path) -> None:
     info = executor.load_model(lambda phase, detail: None)
     assert info.dtype == "bfloat16"
     assert info.compute_dtype in ("bfloat16", "float32")
-    assert info.kv_bytes_per_block == 2 * 2 * 2 * 16 * 16 * (2 if info.compute_dtype == "bfloat16" else 4)
+    assert info.kv_bytes_per_block == 2 * 2 * 2 * 16 * 16 * 2
     assert executor.worker.cache.keys[:, 0].nbytes * 2 == info.kv_bytes_per_block
 
 

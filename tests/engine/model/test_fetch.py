@@ -14,6 +14,8 @@ import pytest
 from engine.model.fetch import MEMBER, fetch
 from tests.support.tiny_model import make_tiny_model
 
+pytestmark = pytest.mark.thread
+
 
 def run(target: Path, **environment: str) -> tuple[int, list[dict[str, object]]]:
     command = [sys.executable, "-m", "engine.model.fetch", str(target)]

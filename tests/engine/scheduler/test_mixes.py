@@ -12,6 +12,8 @@ from engine.errors import RequestRefused
 from engine.scheduler.request import Request
 from tests.engine.scheduler.rig import Bench, check_invariants, generation, make
 
+pytestmark = pytest.mark.thread
+
 SILENT_STEPS = 60
 """A prefill has at most 60 tokens, and the first in the order gets at least one of every step."""
 
