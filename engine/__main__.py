@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from engine.config import DTYPES, EngineConfig, parse_size
+from engine.config import DTYPES, KERNELS, EngineConfig, parse_size
 from engine.errors import ConfigError
 from engine.run import Launch, run_engine_core
 
@@ -31,6 +31,7 @@ def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch
     add("--no-prefix-caching", dest="enable_prefix_caching", action="store_false")
     add("--executor", default="uniproc", help="uniproc, null or module:Class")
     add("--device", default="auto")
+    add("--kernels", choices=KERNELS, default="auto", help="compiled steps, or torch alone; default: when built")
     add("--threads", type=int, metavar="N")
     add("--seed", type=int, default=0)
     add(

@@ -14,6 +14,7 @@ from engine.errors import ConfigError
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 EXECUTORS = ("uniproc", "null")
+KERNELS = ("auto", "native", "eager")
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|tb|k|m|g|t|kib|mib|gib|tib)?\s*$", re.IGNORECASE)
 _SCALE = {
     "": 1,
@@ -62,6 +63,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     executor: str = "uniproc"
     """uniproc, null, or module:Class for an Executor of your own."""
     device: str = "auto"
+    kernels: str = "auto"
+    """auto: compiled steps as soon as they are built, torch until then; native: wait for them; eager: torch alone."""
     threads: int | None = None
     seed: int = 0
     shutdown_timeout_s: float = 0.0
@@ -78,6 +81,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ConfigError(f"dtype {self.dtype!r} is not known; one of {', '.join(DTYPES)}")
         if self.executor not in EXECUTORS and ":" not in self.executor:
             raise ConfigError(f"executor {self.executor!r} is not known; one of {', '.join(EXECUTORS)} or module:Class")
+        if self.kernels not in KERNELS:
+            raise ConfigError(f"kernels {self.kernels!r} is not known; one of {', '.join(KERNELS)}")
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")

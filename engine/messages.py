@@ -414,6 +414,8 @@ class EngineDescription(Struct, kw_only=True):
     dtype: str
     compute_dtype: str
     threads: int
+    kernels: str = ""
+    """Which code computes the steps: eager, building or native, and why."""
     asked: dict[str, str | int | float | bool | None] = {}
     ready: EngineCoreReadyResponse
     weight_bytes: int = 0

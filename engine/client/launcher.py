@@ -31,6 +31,7 @@ _OPTIONS = {
     "kv_memory": "--kv-memory",
     "num_gpu_blocks": "--num-gpu-blocks",
     "executor": "--executor",
+    "kernels": "--kernels",
     "threads": "--threads",
     "device": "--device",
     "seed": "--seed",

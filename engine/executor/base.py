@@ -43,6 +43,11 @@ class Executor(ABC):
         """`callback(cause)` will be called once, from any thread, if the executor can never run another step."""
         self._failure_callback = callback
 
+    @property
+    def kernels(self) -> str:
+        """Which code computes the steps now, in words; empty when there is nothing to choose. Any thread."""
+        return ""
+
     @abstractmethod
     def load_model(self, progress: Progress) -> ModelInfo:
         """Reads the weights. Raises ModelError."""

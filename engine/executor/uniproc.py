@@ -5,12 +5,16 @@ with shutdown(). An exception out of execute_model means that no step can run.""
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import psutil
 import torch
+from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.executor.base import Executor, ModelInfo, Progress
@@ -18,14 +22,18 @@ from engine.executor.worker import Worker
 from engine.messages import SamplingParams
 from engine.model.attention import KVCache
 from engine.model.config import ModelConfig
-from engine.model.decoder import Decoder
+from engine.model.decoder import Decoder, rope_table
 from engine.model.device import available_cores, choose_target, type_name
 from engine.model.inputs import Row
-from engine.model.loader import load_weights
+from engine.model.loader import LayerWeights, Target, Weights, load_weights
+from engine.model.native.bindings import Library
+from engine.model.native.decoder import NativeDecoder
+from engine.model.native.kernels import Kernels
 from engine.model.sampler import Sampler
 from engine.model.sampler_state import SamplerState
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
 
+log = logging.getLogger(__name__)
 _CPU_SHARE, _CPU_LIMIT_BYTES = 0.5, 4 * 1024**3
 _CUDA_SHARE = 0.85
 _WARM_PROMPT_TOKENS = 80
@@ -41,7 +49,8 @@ class UniProcExecutor(Executor):
         self.worker: Worker | None = None
         # Outlives sleep, so that the random numbers do not begin anew.
         self._sampler = Sampler(config.seed, self.target.device)
-        self._decoder: Decoder | None = None
+        self._kernels = Kernels(config.kernels, self.model, self.target)
+        self._decoder: Decoder | NativeDecoder | None = None
         self._num_blocks = 0
         self._profiler: torch.profiler.profile | None = None
         self._trace_path: str | None = None
@@ -57,8 +66,8 @@ class UniProcExecutor(Executor):
             eos_token_ids=model.eos_token_ids,
             dtype=type_name(self.target.storage),
             compute_dtype=type_name(compute),
-            kv_bytes_per_block=model.kv_bytes_per_block(self.config.block_size, compute.itemsize),
-            weight_bytes=decoder.weights.size_bytes,
+            kv_bytes_per_block=model.kv_bytes_per_block(self.config.block_size, self.target.storage.itemsize),
+            weight_bytes=decoder.weight_bytes,
             device=str(self.target.device),
         )
 
@@ -70,7 +79,7 @@ class UniProcExecutor(Executor):
     @torch.inference_mode()
     def initialize_cache(self, num_gpu_blocks: int) -> None:
         decoder = self._loaded()
-        cache = KVCache(self.model, num_gpu_blocks, self.config.block_size, self.target.compute, self.target.device)
+        cache = KVCache(self.model, num_gpu_blocks, self.config.block_size, self.target.storage, self.target.device)
         self.worker = Worker(decoder, cache, self._sampler)
         self._num_blocks = num_gpu_blocks
 
@@ -94,13 +103,19 @@ class UniProcExecutor(Executor):
 
     @torch.inference_mode()
     def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        if self._kernels.has_arrived:
+            self._exchange()
         return self._ready().execute(step)
+
+    @property
+    def kernels(self) -> str:
+        return str(self._kernels)
 
     def sleep(self, level: int) -> None:
         """What is held is forgotten with its KV: the scheduler must have ended or preempted it."""
         self.worker = None
         if level >= 2:
-            self._decoder = None
+            self._drop_decoder()
         if self.target.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -123,8 +138,9 @@ class UniProcExecutor(Executor):
         return trace
 
     def shutdown(self) -> None:
+        self._kernels.close()
         self.worker = None
-        self._decoder = None
+        self._drop_decoder()
 
     def _start_profiler(self, path: str | None) -> None:
         if self._profiler is not None:
@@ -138,13 +154,64 @@ class UniProcExecutor(Executor):
 
     @torch.inference_mode()
     def _load(self, progress: Progress) -> None:
-        weights = load_weights(
-            Path(self.config.model), self.model, self.target, lambda detail: progress("load weights", detail)
-        )
+        """Compiled if it was built before; else torch, until the compiled one arrives."""
         positions = self.config.max_model_len or self.model.max_position_embeddings
-        self._decoder = Decoder(self.model, weights, positions)
+        library = self._kernels.library()
+        if library is not None:
+            self._decoder = self._load_native(library, positions, progress)
+            return
+        decoder = Decoder(self.model, self._read_weights(self.target, progress), positions)
+        self._decoder = decoder
+        self._kernels.arrive_later(lambda library: self._pack(library, decoder))
 
-    def _loaded(self) -> Decoder:
+    def _read_weights(
+        self, target: Target, progress: Progress, take: Callable[[int, LayerWeights], None] | None = None
+    ) -> Weights:
+        directory = Path(self.config.model)
+        return load_weights(directory, self.model, target, lambda detail: progress("load weights", detail), take)
+
+    def _load_native(self, library: Library, positions: int, progress: Progress) -> NativeDecoder:
+        """Layer by layer: there is never a second copy of more than one, and none to compute with in torch."""
+        native = self._new_native(library, rope_table(self.model, positions))
+        storage = self.target.storage
+        ends = self._read_weights(
+            Target(storage, storage, self.target.device),
+            progress,
+            lambda number, layer: native.take_layer(number, layer, native.threads),
+        )
+        native.take_ends(ends.embedding, ends.head, ends.final_norm, native.threads)
+        return native
+
+    def _pack(self, library: Library, decoder: Decoder) -> NativeDecoder:
+        """In the thread that built the library; one core at most, the others serve."""
+        native = self._new_native(library, decoder.rope)
+        native.take(decoder.weights)
+        return native
+
+    def _new_native(self, library: Library, rope: Tensor) -> NativeDecoder:
+        threads = self.config.threads or available_cores()
+        return NativeDecoder(library, self.model, rope, self.target.storage, threads, self.config.block_size)
+
+    def _exchange(self) -> None:
+        """Between two steps: what was written stays, what computes is another. Frees what torch computed with."""
+        native = self._kernels.take_arrived()
+        if native is None:
+            return
+        if isinstance(self._decoder, NativeDecoder):  # loaded anew after a sleep
+            native.close()
+            return
+        self._decoder = native
+        if self.worker is not None:
+            self.worker.decoder = native
+        _return_memory()
+        log.info("from now on steps run in compiled code (%s)", self._kernels.detail)
+
+    def _drop_decoder(self) -> None:
+        if isinstance(self._decoder, NativeDecoder):
+            self._decoder.close()
+        self._decoder = None
+
+    def _loaded(self) -> Decoder | NativeDecoder:
         if self._decoder is None:
             raise RuntimeError("the weights are not loaded: call load_model, or wake_up after sleep")
         return self._decoder
@@ -157,6 +224,13 @@ class UniProcExecutor(Executor):
     def _warm_state(self, temperature: float) -> SamplerState:
         params = SamplingParams(temperature=temperature, top_p=0.9, seed=0)
         return SamplerState(params, [0], 1, self.model.vocab_size, self.target.device)
+
+
+def _return_memory() -> None:
+    """What malloc keeps of freed weights goes back to the system, where its library can do that."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def available_memory_bytes(cgroup: Path = _CGROUP) -> int:

@@ -16,22 +16,23 @@ from engine.executor.held import Active, HeldRequests
 from engine.messages import Logprobs
 from engine.model.attention import KVCache
 from engine.model.decoder import Decoder
-from engine.model.inputs import InputBuilder, Row
+from engine.model.inputs import Row
 from engine.model.logprobs import add_prompt_rows, token_logprobs
-from engine.model.sampler import Sampler
+from engine.model.native.decoder import NativeDecoder
+from engine.model.sampler import Sampler, check_values
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
 
 log = logging.getLogger(__name__)
 
 
 class Worker:
-    def __init__(self, decoder: Decoder, cache: KVCache, sampler: Sampler) -> None:
-        weights = decoder.weights.embedding
+    def __init__(self, decoder: Decoder | NativeDecoder, cache: KVCache, sampler: Sampler) -> None:
         self.decoder = decoder
+        """May be exchanged between two steps: either kind reads what the other wrote."""
         self.cache = cache
         self.sampler = sampler
-        self.held = HeldRequests(decoder.config.vocab_size, weights.device)
-        self._inputs = InputBuilder(cache.shape, weights.device, weights.dtype)
+        self.held = HeldRequests(decoder.config.vocab_size, decoder.device)
+        self._nothing = torch.empty(0, decoder.config.hidden_size, device=decoder.device)
 
     def execute(self, step: SchedulerOutput) -> ModelRunnerOutput:
         begin = time.perf_counter()
@@ -54,7 +55,7 @@ class Worker:
 
     def run(self, rows: list[Row]) -> Tensor:
         """(T, hidden) of packed rows."""
-        return self.decoder.forward(self._inputs.build(rows), self.cache)
+        return self.decoder.run(rows, self.cache)
 
     def self_check(self) -> None:
         """One token through the model on the block that no request owns. Raises whatever the model raises."""
@@ -66,7 +67,7 @@ class Worker:
     def _forward(self, rows: list[Active], errors: dict[str, str]) -> tuple[list[Active], Tensor]:
         """The rows that went through, and their hidden states. Writing a row's K and V twice changes nothing."""
         if not rows:
-            return [], self.decoder.weights.embedding[:0]
+            return [], self._nothing
         try:
             return rows, self.run([row.row for row in rows])
         except Exception as error:
@@ -84,7 +85,7 @@ class Worker:
                 errors[row.id] = f"forward pass failed: {type(error).__name__}: {error}"
         if not passed:
             self.self_check()
-            return [], self.decoder.weights.embedding[:0]
+            return [], self._nothing
         return passed, torch.cat(pieces)
 
     def _collect_prompt(self, rows: list[Active], hidden: Tensor, output: ModelRunnerOutput) -> None:
@@ -138,15 +139,24 @@ class Worker:
         return tokens
 
     def _sample_rows(self, rows: list[Active], last: Tensor, output: ModelRunnerOutput) -> dict[str, int]:
-        logits = self.decoder.logits(last)
+        states = [row.held.state for row in rows if row.held.state is not None]
         wanted = [index for index, row in enumerate(rows) if row.held.params.logprobs is not None]
+        if not wanted and all(state.is_plain_greedy for state in states):
+            ids, failures = check_values(*self.decoder.greedy(last))
+            return self._chosen(rows, ids, failures, output)
+        logits = self.decoder.logits(last)
         # Indexing copies: the sampler changes logits in place, log-probabilities are of the raw ones.
         raw = logits[wanted] if wanted else None
-        ids, failures = self.sampler.sample(logits, [row.held.state for row in rows if row.held.state is not None])
-        for index, text in failures.items():
-            output.errors[rows[index].id] = text
+        ids, failures = self.sampler.sample(logits, states)
         if raw is not None:
             output.logprobs.update(_logprobs(raw, [rows[index] for index in wanted], [ids[index] for index in wanted]))
+        return self._chosen(rows, ids, failures, output)
+
+    def _chosen(
+        self, rows: list[Active], ids: list[int], failures: dict[int, str], output: ModelRunnerOutput
+    ) -> dict[str, int]:
+        for index, text in failures.items():
+            output.errors[rows[index].id] = text
         return {row.id: token for row, token in zip(rows, ids, strict=True) if token >= 0}
 
 

@@ -42,6 +42,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, cache: tuple[Tensor, Tensor], inputs
     """q (T, heads, D)   k, v (T, kv_heads, D)   returns (T, heads * D).   Writes k and v into the cache first."""
     tokens, heads, dim = q.shape
     keys, values = cache
+    k, v = k.to(keys.dtype), v.to(values.dtype)
     keys.index_copy_(0, inputs.write, k.transpose(0, 1).reshape(-1, dim))
     values.index_copy_(0, inputs.write, v.transpose(0, 1).reshape(-1, dim))
     if inputs.one_group:
@@ -60,8 +61,8 @@ def _attend_group(q: Tensor, kv_heads: int, cache: tuple[Tensor, Tensor], group:
     rows, width, length = group.rows, group.width, group.length
     heads, dim = q.shape[1:]
     share = heads // kv_heads
-    keys = cache[0].index_select(0, group.gather).view(kv_heads * rows, length, dim)
-    values = cache[1].index_select(0, group.gather).view(kv_heads * rows, length, dim)
+    keys = cache[0].index_select(0, group.gather).view(kv_heads * rows, length, dim).to(q.dtype)
+    values = cache[1].index_select(0, group.gather).view(kv_heads * rows, length, dim).to(q.dtype)
     folded = q.view(rows, width, kv_heads, share, dim).permute(2, 0, 3, 1, 4).reshape(-1, share * width, dim)
     scores = torch.bmm(folded * (1 / math.sqrt(dim)), keys.transpose(1, 2))
     scores = scores.view(kv_heads, rows, share, width, length).add_(group.bias.view(1, rows, 1, width, length))
@@ -84,6 +85,6 @@ def _attend_long(q: Tensor, k: Tensor, v: Tensor, cache: tuple[Tensor, Tensor], 
         before = row.length - row.count
         mask = torch.ones(row.count, row.length, dtype=torch.bool, device=q.device).tril_(before)
     out = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=heads != kv_heads
+        query, key.to(q.dtype), value.to(q.dtype), attn_mask=mask, is_causal=mask is None, enable_gqa=heads != kv_heads
     )
     return out[0].transpose(0, 1).reshape(row.count, heads * dim)

@@ -5,13 +5,15 @@ part of the step's own rows written and nothing else, so the same rows can be ru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
 from engine.model.attention import KVCache, attend
 from engine.model.config import ModelConfig
-from engine.model.inputs import StepInputs
+from engine.model.inputs import InputBuilder, Row, StepInputs
 from engine.model.loader import LayerWeights, Weights
 
 
@@ -20,7 +22,16 @@ class Decoder:
         self.config = config
         self.weights = weights
         self.rope = rope_table(config, max_positions).to(weights.embedding.device)
+        self.device = weights.embedding.device
+        self.weight_bytes = weights.size_bytes
         self._norm_shape = (config.hidden_size,)
+        self._inputs: InputBuilder | None = None
+
+    def run(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
+        """(T, hidden) after the final norm, of the packed rows; K and V are written."""
+        if self._inputs is None or self._inputs.shape != cache.shape:
+            self._inputs = InputBuilder(cache.shape, self.device, self.weights.embedding.dtype)
+        return self.forward(self._inputs.build(rows), cache)
 
     def forward(self, inputs: StepInputs, cache: KVCache) -> Tensor:
         """(T, hidden) after the final norm."""
@@ -34,6 +45,15 @@ class Decoder:
     def logits(self, hidden: Tensor) -> Tensor:
         """(B, hidden) -> (B, vocab) float32."""
         return functional.linear(hidden, self.weights.head).float()
+
+    def greedy(self, hidden: Tensor) -> tuple[list[int], list[float]]:
+        """(B, hidden) -> the best token of each row and its logit, NaN where any logit is."""
+        # max, not argmax: the same and twice as fast.
+        values, ids = self.logits(hidden).max(-1)
+        return ids.tolist(), values.tolist()
+
+    def close(self) -> None:
+        """Nothing is held outside Python."""
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(x, self._norm_shape, weight, self.config.rms_norm_eps)

@@ -84,7 +84,7 @@ class CacheShape:
 
 class InputBuilder:
     def __init__(self, shape: CacheShape, device: torch.device, dtype: torch.dtype) -> None:
-        self._shape = shape
+        self.shape = self._shape = shape
         self._device = device
         self._dtype = dtype
         self._heads = np.arange(shape.kv_heads, dtype=np.int64)[:, None] * shape.block_size

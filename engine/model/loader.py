@@ -64,8 +64,15 @@ class Target:
     device: torch.device
 
 
-def load_weights(directory: Path, config: ModelConfig, target: Target, report: Report) -> Weights:
-    """Raises ModelError naming the file and the tensor that is missing, misshapen or of a type that is no weight."""
+def load_weights(
+    directory: Path,
+    config: ModelConfig,
+    target: Target,
+    report: Report,
+    take: Callable[[int, LayerWeights], None] | None = None,
+) -> Weights:
+    """`take` is given each layer instead of keeping it. Raises ModelError naming the file and the tensor that is
+    missing, misshapen or of a type that is no weight."""
     entries = read_entries(directory)
     shards = {entry.file for entry in entries.values()}
     total = sum(entry.size_bytes for entry in entries.values())
@@ -73,7 +80,11 @@ def load_weights(directory: Path, config: ModelConfig, target: Target, report: R
     checkpoint = Checkpoint(directory, entries, target)
     weights = Weights(checkpoint.get("model.embed_tokens.weight", config.vocab_size, config.hidden_size))
     for layer in range(config.num_layers):
-        weights.layers.append(_layer(checkpoint, config, f"model.layers.{layer}."))
+        tensors = _layer(checkpoint, config, f"model.layers.{layer}.")
+        if take is None:
+            weights.layers.append(tensors)
+        else:
+            take(layer, tensors)
         report(f"layer {layer + 1} of {config.num_layers}")
     weights.final_norm = checkpoint.get("model.norm.weight", config.hidden_size)
     weights.head = _head(checkpoint, config, weights.embedding)

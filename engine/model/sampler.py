@@ -58,14 +58,7 @@ class Sampler:
 
     def _checked(self, logits: Tensor, chosen: Tensor, errors: dict[int, str]) -> tuple[list[int], dict[int, str]]:
         """argmax finds NaN where there is one, and a row without any candidate has only -inf."""
-        values = logits.gather(1, chosen[:, None])[:, 0].tolist()
-        ids = chosen.tolist()
-        for index, value in enumerate(values):
-            if math.isnan(value) or value == -math.inf:
-                errors.setdefault(index, "the logits of this request leave no token to choose (NaN, or all masked)")
-            if index in errors:
-                ids[index] = -1
-        return ids, errors
+        return check_values(chosen.tolist(), logits.gather(1, chosen[:, None])[:, 0].tolist(), errors)
 
     def _draw(self, logits: Tensor, rows: Sequence[SamplerState], best: Tensor) -> Tensor:
         """logits (R, V), best (R,) -> (R,). `best` where there is nothing to draw from (NaN, all masked)."""
@@ -101,6 +94,17 @@ class Sampler:
 
     def _long(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+def check_values(
+    ids: list[int], values: list[float], errors: dict[int, str] | None = None
+) -> tuple[list[int], dict[int, str]]:
+    """ids with -1 for each row in `errors` or whose chosen logit is no number, and the errors of all of them."""
+    errors = {} if errors is None else errors
+    for index, value in enumerate(values):
+        if math.isnan(value) or value == -math.inf:
+            errors.setdefault(index, "the logits of this request leave no token to choose (NaN, or all masked)")
+    return [-1 if index in errors else token for index, token in enumerate(ids)], errors
 
 
 def seeded_uniform(seed: int, position: int) -> float:

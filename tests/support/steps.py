@@ -12,8 +12,9 @@ from engine.scheduler.output import ModelRunnerOutput, NewRequest, ScheduledRow,
 
 
 def load(model: Path, blocks: int = 128, block_size: int = 16, **settings: object) -> UniProcExecutor:
-    """A loaded executor with a cache, one thread."""
-    config = EngineConfig(model=str(model), threads=1, block_size=block_size, **settings)  # type: ignore[arg-type]
+    """A loaded executor with a cache, one thread, computing in torch unless told otherwise."""
+    settings = {"threads": 1, "kernels": "eager", **settings}
+    config = EngineConfig(model=str(model), block_size=block_size, **settings)  # type: ignore[arg-type]
     executor = UniProcExecutor(config)
     executor.load_model(lambda phase, detail: None)
     executor.initialize_cache(blocks)

@@ -39,9 +39,13 @@ class NativeDecoder:
             raise ValueError(f"the compiled step does not run this model in {storage}")
         self.config = config
         self.storage = storage
+        self.rope = rope
+        self.device = rope.device
+        self.description: str = library.description().decode()
         self._library = library
-        self._rope = torch.view_as_real(rope).contiguous()
-        self._kept: list[Tensor] = [self._rope]
+        self._block_size = block_size
+        angles = torch.view_as_real(rope).contiguous()
+        self._kept: list[Tensor] = [angles]
         is_bf16 = storage == torch.bfloat16
         sizes = Sizes(
             vocab=config.vocab_size,
@@ -63,7 +67,7 @@ class NativeDecoder:
             raise MemoryError("no memory for the compiled step")
         self.threads: int = library.threads(self._model)
         self.weight_bytes = 0
-        self._set_vector(0, Vector.ROPE, self._rope)
+        self._set_vector(0, Vector.ROPE, angles)
 
     def close(self) -> None:
         model, self._model = self._model, None
@@ -125,10 +129,12 @@ class NativeDecoder:
 
     # ---- steps
 
-    def forward(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
-        """(T, hidden) float32 after the final norm, of the packed rows; K and V are written."""
+    def run(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
+        """(T, hidden) float32 after the final norm, of the packed rows; K and V are written. Raises IndexError for a
+        token, position or block that there is not."""
         # Everything that the call reads by address lives in `parts` until it returns.
         parts = pack_rows(rows)
+        self._check(parts, cache)
         hidden = torch.empty(len(parts.ids), self.config.hidden_size)
         batch = Batch(
             tokens=len(parts.ids),
@@ -144,6 +150,18 @@ class NativeDecoder:
         )
         self._checked(self._library.step(self._model, batch))
         return hidden
+
+    def _check(self, parts: PackedRows, cache: KVCache) -> None:
+        """The compiled code reads and writes where these say."""
+        ids, blocks, ends = parts.ids, parts.blocks, parts.rows[:, 1] + parts.rows[:, 2]
+        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
+            raise IndexError("a token id is outside the vocabulary")
+        if blocks.min() < 0 or blocks.max() > cache.num_blocks:
+            raise IndexError("a block is outside the KV cache")
+        if ends.max() > len(self.rope) or (ends > parts.lengths * cache.shape.block_size).any():
+            raise IndexError("a position is past the rope table or the row's blocks")
+        if cache.keys.dtype != self.storage or cache.shape.block_size != self._block_size:
+            raise ValueError(f"the KV cache is not of the kind that was packed for: {cache.keys.dtype}")
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(B, hidden) -> (B, vocab) float32."""
@@ -169,13 +187,17 @@ class PackedRows:
     """ids, positions (T,)   rows (R, 4) first, start, count, where its blocks begin   blocks: all tables, one after
     the other. All int64."""
 
-    __slots__ = ("blocks", "ids", "positions", "rows")
+    __slots__ = ("blocks", "ids", "lengths", "positions", "rows")
 
-    def __init__(self, ids: np.ndarray, positions: np.ndarray, rows: np.ndarray, blocks: np.ndarray) -> None:
+    def __init__(
+        self, ids: np.ndarray, positions: np.ndarray, rows: np.ndarray, blocks: np.ndarray, lengths: np.ndarray
+    ) -> None:
         self.ids = ids
         self.positions = positions
         self.rows = rows
         self.blocks = blocks
+        self.lengths = lengths
+        """(R,) blocks of each row."""
 
 
 def pack_rows(rows: Sequence[Row]) -> PackedRows:
@@ -190,7 +212,8 @@ def pack_rows(rows: Sequence[Row]) -> PackedRows:
     table[:, 3] -= lengths
     ids = np.array([token for row in rows for token in row.tokens], np.int64)
     positions = starts if len(ids) == len(rows) else np.repeat(starts - table[:, 0], counts) + np.arange(len(ids))
-    return PackedRows(ids, np.ascontiguousarray(positions), table, np.concatenate([row.blocks for row in rows]))
+    blocks = np.concatenate([row.blocks for row in rows], dtype=np.int64)
+    return PackedRows(ids, np.ascontiguousarray(positions), table, blocks, lengths)
 
 
 def can_run(config: ModelConfig, storage: torch.dtype) -> bool:

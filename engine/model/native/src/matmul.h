@@ -31,6 +31,15 @@ INLINE vf add_pair_products(vf sum, vu a, vu b) {
 #define HAS_PAIRS 0
 #endif
 
+/* Stops the compiler from moving loads so early that sums are spilled to memory and back. */
+#if defined(__AVX512F__)
+#define KEEP_IN_REGISTER(v) __asm__("" : "+v"(v))
+#elif defined(__AVX__)
+#define KEEP_IN_REGISTER(v) __asm__("" : "+x"(v))
+#else
+#define KEEP_IN_REGISTER(v)
+#endif
+
 /* a: rows `lda` units apart. b: rows `ldb` units apart, panels `panel` units apart. steps: rows of b.
  * out (rows, panels * PANEL), overwritten. */
 INLINE void tile(const enum kind kind, const int rows, const int panels, const uint32_t *a, size_t lda,
@@ -40,31 +49,24 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < 2 * panels; v++) sums[r][v] = (vf){0};
-    const float *af = (const float *)a;
     for (int s = 0; s < steps; s++, b += ldb) {
-        if (kind == PAIRS) {
-#pragma GCC unroll 8
-            for (int v = 0; v < 2 * panels; v++) {
-                vu weights = load_u(b + (v / 2) * panel + (v % 2) * W);
-#pragma GCC unroll 12
-                for (int r = 0; r < rows; r++)
-                    sums[r][v] = add_pair_products(sums[r][v], a[r * lda + s] + (vu){0}, weights);
-            }
-            continue;
-        }
-#pragma GCC unroll 2
-        for (int half = 0; half < (kind == BFLOAT16 ? 2 : 1); half++) {
-            vf weights[2 * MAX_UNIT];
+        const int halves = kind == BFLOAT16 ? 2 : 1;
+        for (int half = 0; half < halves; half++) {
+            vu weights[2 * MAX_UNIT];
 #pragma GCC unroll 8
             for (int v = 0; v < 2 * panels; v++) {
                 vu units = load_u(b + (v / 2) * panel + (v % 2) * W);
-                weights[v] = kind == FLOAT32 ? (vf)units : half ? pair_high(units) : pair_low(units);
+                weights[v] = kind != BFLOAT16 ? units : half ? (vu)pair_high(units) : (vu)pair_low(units);
             }
 #pragma GCC unroll 12
             for (int r = 0; r < rows; r++) {
-                vf x = all_f(kind == FLOAT32 ? af[r * lda + s] : af[r * lda + 2 * s + half]);
+                vu x = a[r * lda + s * halves + half] + (vu){0};
 #pragma GCC unroll 8
-                for (int v = 0; v < 2 * panels; v++) sums[r][v] += weights[v] * x;
+                for (int v = 0; v < 2 * panels; v++) {
+                    if (kind == PAIRS) sums[r][v] = add_pair_products(sums[r][v], x, weights[v]);
+                    else sums[r][v] += (vf)weights[v] * (vf)x;
+                    KEEP_IN_REGISTER(sums[r][v]);
+                }
             }
         }
     }

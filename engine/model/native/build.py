@@ -1,0 +1,210 @@
+"""The step library's file: compiled by the system's C compiler for this CPU, kept in the user's cache, checked.
+
+Enters: the sources beside this file. Leaves: the path of a library that this user built and nobody changed. Every
+failure is a BuildError with one line that says why. Imports no torch.
+
+A file is named by a hash of sources and flags, written under another name and renamed, so any number of processes may
+build at once. It ends with a digest of itself: what is cut short or changed is built again, never loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import EngineError
+from engine.model.store import models_root
+
+DIRECTORY_SETTING = "ENGINECTL_NATIVE_DIR"
+SOURCES = Path(__file__).parent / "src"
+_MAIN = "model.c"
+_COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = (
+    *("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"),
+    *("-fPIC", "-shared", "-pthread", "-w"),
+)
+_BUILD_LIMIT_S = 180.0
+_TRAILER = b"enginectl-library"
+_MAX_LIBRARY_BYTES = 64 * 1024**2
+_STALE_S = 3600.0
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", *_AVX2)
+
+
+class BuildError(EngineError):
+    """The library cannot be had; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One way to compile: compiler flags and the CPU flags it needs, in the kernel's words."""
+
+    flags: tuple[str, ...]
+    needs: frozenset[str]
+
+
+_LEVELS = (
+    Level((*_AVX512, "-mavx512bf16"), frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"})),
+    Level(_AVX512, frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"})),
+    Level(_AVX2, frozenset({"avx2", "fma", "f16c"})),
+)
+_ANY = Level((), frozenset())
+
+
+def levels() -> list[Level]:
+    """What this CPU can run, the best first."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return [_ANY]
+    flags = cpu_flags()
+    return [level for level in _LEVELS if level.needs <= flags] + [_ANY]
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").partition(":")[2].split())
+
+
+def cache_directory() -> Path:
+    """ENGINECTL_NATIVE_DIR, else `native` beside the stored models."""
+    given = os.environ.get(DIRECTORY_SETTING)
+    return Path(given).absolute() if given else models_root().parent / "native"
+
+
+def library_file(level: Level) -> Path:
+    """Where the library of this source is, or would be."""
+    digest = hashlib.sha256(f"{platform.machine()} {_FLAGS} {level.flags}".encode())
+    for source in sorted(SOURCES.glob("*.[ch]")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return cache_directory() / f"step-{digest.hexdigest()[:24]}.so"
+
+
+def find_library(level: Level) -> Path | None:
+    """The file if it was built before. Raises BuildError when the directory is not this user's alone."""
+    file = library_file(level)
+    if not file.parent.exists():
+        return None
+    _check_private(file.parent)
+    return file if is_whole(file) else None
+
+
+def is_whole(file: Path) -> bool:
+    """Whether this user wrote it, nobody else can, and it ends with the digest of what comes before."""
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with open(handle, "rb") as stream:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
+            return False
+        if info.st_size > _MAX_LIBRARY_BYTES:
+            return False
+        content = stream.read()
+    return content.endswith(_trailer(content[: -len(_TRAILER) - 32]))
+
+
+def _trailer(content: bytes) -> bytes:
+    return _TRAILER + hashlib.sha256(content).digest()
+
+
+class Build:
+    """One compilation. `run` blocks; `cancel` ends it from another thread."""
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+        self._process: subprocess.Popen[bytes] | None = None
+        self._cancelled = False
+
+    def run(self) -> Path:
+        """Raises BuildError."""
+        compiler = find_compiler()
+        target = library_file(self._level)
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_private(target.parent)
+            _remove_stale(target.parent)
+            handle, name = tempfile.mkstemp(prefix=".building-", suffix=".so", dir=target.parent)
+            os.close(handle)
+        except OSError as error:
+            raise BuildError(f"{target.parent} cannot be written ({error.strerror})") from None
+        try:
+            self._compile(compiler, name)
+            _finish(Path(name), target)
+        finally:
+            Path(name).unlink(missing_ok=True)
+        return target
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._process is not None:
+            self._process.kill()
+
+    def _compile(self, compiler: str, output: str) -> None:
+        command = [compiler, *_FLAGS, *self._level.flags, "-o", output, str(SOURCES / _MAIN), "-lm"]
+        nice = shutil.which("nice")  # what is being served meanwhile comes first
+        if nice is not None:
+            command = [nice, "-n", "10", *command]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise BuildError(f"{compiler} cannot be run ({error.strerror})") from None
+        with self._process as process:
+            if self._cancelled:
+                process.kill()
+            try:
+                _, complaint = process.communicate(timeout=_BUILD_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise BuildError(f"{compiler} took longer than {_BUILD_LIMIT_S:.0f} s") from None
+        if process.returncode != 0:
+            lines = complaint.decode(errors="replace").strip().splitlines()
+            raise BuildError(
+                f"{compiler} failed with status {process.returncode}: {lines[0] if lines else 'no output'}"
+            )
+
+
+def find_compiler() -> str:
+    """Raises BuildError."""
+    for name in _COMPILERS:
+        if path := shutil.which(name):
+            return path
+    raise BuildError(f"no C compiler on PATH ({', '.join(_COMPILERS)})")
+
+
+def _finish(built: Path, target: Path) -> None:
+    try:
+        content = built.read_bytes()
+        with open(built, "ab") as stream:
+            stream.write(_trailer(content))
+        built.chmod(0o600)
+        os.replace(built, target)
+    except OSError as error:
+        raise BuildError(f"{target} cannot be written ({error.strerror})") from None
+
+
+def _check_private(directory: Path) -> None:
+    """Whoever can write here could have us run their code."""
+    info = directory.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
+        raise BuildError(f"{directory} must be a directory of this user alone: chmod 700, or remove it")
+
+
+def _remove_stale(directory: Path) -> None:
+    """What builds that were killed left behind."""
+    for file in directory.glob(".building-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > _STALE_S:
+                file.unlink()

@@ -1,0 +1,124 @@
+"""A freshly loaded library against torch, on a small random model: nothing is served by code that counts differently.
+
+Enters: a Library, a storage type. Raises CheckFailed. Costs some milliseconds; leaves nothing, not even a changed
+random state. The sizes fill no vector evenly, so that every rest of every loop is run."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.errors import EngineError
+from engine.model.attention import KVCache
+from engine.model.config import ModelConfig
+from engine.model.decoder import Decoder, rope_table
+from engine.model.inputs import Row
+from engine.model.loader import LayerWeights, Weights
+from engine.model.native.bindings import Library
+from engine.model.native.decoder import NativeDecoder
+
+_TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.02}
+"""Of the largest logit. Bfloat16 rounds K, V and, on some CPUs, activations, where the reference rounds nothing."""
+_BLOCK_SIZE = 8
+_NUM_BLOCKS = 40
+_CPU = torch.device("cpu")
+
+
+class CheckFailed(EngineError):
+    """The library computes something else than torch."""
+
+
+def check_library(library: Library, storage: torch.dtype, threads: int = 2) -> None:
+    """Three prompts of which one is continued while the others decode, all against the eager path."""
+    config = _config()
+    weights = _weights(config, storage)
+    eager = Decoder(config, weights, 256)
+    native = NativeDecoder(library, config, rope_table(config, 256), storage, threads, _BLOCK_SIZE)
+    try:
+        native.take(weights, threads)
+        caches = [KVCache(config, _NUM_BLOCKS, _BLOCK_SIZE, dtype, _CPU) for dtype in (torch.float32, storage)]
+        for cache in caches:
+            cache.keys[:, :-1] = cache.values[:, :-1] = torch.nan
+        for number, rows in enumerate(_steps(config)):
+            expected = eager.logits(eager.run(rows, caches[0]))
+            hidden = native.run(rows, caches[1])
+            found = native.logits(hidden)
+            _compare(expected, found, storage, number)
+            if native.greedy(hidden)[0] != found.argmax(-1).tolist():
+                raise CheckFailed(f"step {number}: the greedy tokens are not those of the logits")
+    finally:
+        native.close()
+
+
+def _compare(expected: Tensor, found: Tensor, storage: torch.dtype, number: int) -> None:
+    scale = float(expected.abs().max())
+    distance = float((expected - found).abs().max())
+    # Written so that a NaN fails.
+    if not distance <= _TOLERANCE[storage] * scale:
+        raise CheckFailed(f"step {number}: logits of up to {scale:.2f} differ by {distance:.2g} in {storage}")
+
+
+def _config() -> ModelConfig:
+    return ModelConfig(
+        architecture="LlamaForCausalLM",
+        family="llama",
+        vocab_size=203,
+        hidden_size=76,
+        intermediate_size=90,
+        num_layers=2,
+        num_heads=6,
+        num_kv_heads=2,
+        head_dim=26,
+        rms_norm_eps=1e-5,
+        max_position_embeddings=256,
+        rope_theta=10000.0,
+        qkv_bias=True,
+        o_bias=True,
+        qk_norm=True,
+    )
+
+
+def _weights(config: ModelConfig, storage: torch.dtype) -> Weights:
+    random = torch.Generator().manual_seed(7)
+
+    def draw(*shape: int, mean: float = 0.0, spread: float = 0.1) -> Tensor:
+        return (torch.randn(shape, generator=random) * spread + mean).to(storage).float()
+
+    hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_heads + 2 * config.num_kv_heads
+    layers = [
+        LayerWeights(
+            input_norm=draw(hidden, mean=1),
+            qkv=draw(heads * config.head_dim, hidden),
+            qkv_bias=draw(heads * config.head_dim),
+            q_norm=draw(config.head_dim, mean=1),
+            k_norm=draw(config.head_dim, mean=1),
+            o=draw(hidden, config.q_size),
+            o_bias=draw(hidden),
+            post_norm=draw(hidden, mean=1),
+            gate_up=draw(2 * inner, hidden),
+            down=draw(hidden, inner),
+        )
+        for _ in range(config.num_layers)
+    ]
+    ends = draw(config.vocab_size, hidden, spread=1), draw(config.vocab_size, hidden, spread=1)
+    return Weights(ends[0], layers, draw(hidden, mean=1), ends[1])
+
+
+def _steps(config: ModelConfig) -> list[list[Row]]:
+    random = np.random.default_rng(7)
+    blocks = random.permutation(_NUM_BLOCKS)
+    tables = [blocks[:10], blocks[10:26], blocks[26:40]]
+    lengths = (3, 101, 66)
+    tokens = [random.integers(0, config.vocab_size, 110).tolist() for _ in lengths]
+
+    def row(number: int, start: int, end: int) -> Row:
+        return Row(tokens[number][start:end], start, end - start, tables[number])
+
+    first = [row(0, 0, 3), row(1, 0, 101), row(2, 0, 17)]
+    second = [row(0, 3, 4), row(1, 101, 102), row(2, 17, 66)]
+    return [
+        first,
+        second,
+        [row(number, lengths[number] + (number < 2), lengths[number] + 1 + (number < 2)) for number in range(3)],
+    ]

@@ -1,0 +1,130 @@
+"""Which code computes the steps, and how the compiled one comes to be without anybody waiting for it.
+
+Enters: the setting (auto, native, eager), the model, what the machine computes in. Leaves: a checked Library, at once
+or by a thread `native-build` that ends by itself. Whatever fails is one line in the log, and the eager path stays.
+Main thread only, but for `state` and `detail`, which anybody may read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from engine.errors import EngineError, ModelError
+from engine.model.config import ModelConfig
+from engine.model.loader import Target
+from engine.model.native.bindings import Library
+from engine.model.native.build import Build, BuildError, find_library, levels
+from engine.model.native.check import check_library
+from engine.model.native.decoder import NativeDecoder, can_run
+
+log = logging.getLogger(__name__)
+_JOIN_LIMIT_S = 5.0
+Pack = Callable[[Library], NativeDecoder]
+
+
+class Kernels:
+    """`state`: eager, building or native; `detail`: the kind of CPU code, or why there is none."""
+
+    def __init__(self, setting: str, config: ModelConfig, target: Target) -> None:
+        self.state = "eager"
+        self.detail = "as set"
+        self._setting = setting
+        self._storage = target.storage
+        self._wanted = setting != "eager"
+        self._thread: threading.Thread | None = None
+        self._build: Build | None = None
+        self._closed = False
+        self._arrived: NativeDecoder | None = None
+        if self._wanted and (target.device.type != "cpu" or not can_run(config, target.storage)):
+            self._refuse(f"not made for {config.architecture} in {target.storage} on {target.device.type}")
+            self._wanted = False
+
+    def __str__(self) -> str:
+        return f"{self.state} ({self.detail})"
+
+    def library(self) -> Library | None:
+        """One that was built before; with the setting `native` it is built now. Raises ModelError then."""
+        if not self._wanted:
+            return None
+        for level in levels():
+            try:
+                file = find_library(level)
+                if file is None and self._setting == "native":
+                    file = Build(level).run()
+                if file is not None:
+                    library = self._use(file)
+                    self.state, self.detail = "native", library.description().decode()
+                    return library
+            except EngineError as error:
+                self._refuse(str(error), is_last=False)
+        if self._setting == "native":
+            raise ModelError(f"the compiled step cannot be had: {self.detail}; use kernels=auto or eager")
+        return None
+
+    def arrive_later(self, pack: Pack) -> None:
+        """Builds in a thread, unless eager was asked for; `pack` is called there with the library."""
+        if not self._wanted or self._thread is not None:
+            return
+        self.state, self.detail = "building", "eager until it is there"
+        self._thread = threading.Thread(target=self._work, args=(pack,), name="native-build", daemon=True)
+        self._thread.start()
+
+    def take_arrived(self) -> NativeDecoder | None:
+        """The packed decoder, once, when the thread has made it. Costs nothing while it has not."""
+        if self._arrived is None:
+            return None
+        decoder, self._arrived = self._arrived, None
+        self._thread = None
+        self.state, self.detail = "native", decoder.description
+        return decoder
+
+    @property
+    def has_arrived(self) -> bool:
+        return self._arrived is not None
+
+    def close(self) -> None:
+        """Ends a compilation that is under way. Blocks for a moment at most."""
+        self._closed = True
+        if self._build is not None:
+            self._build.cancel()
+        if self._thread is not None:
+            self._thread.join(_JOIN_LIMIT_S)
+
+    def _work(self, pack: Pack) -> None:
+        try:
+            with torch.inference_mode():
+                library = self._build_any()
+                if library is not None and not self._closed:
+                    self._arrived = pack(library)
+        except Exception as error:  # an optional thing must not end the engine
+            log.exception("the compiled step is not used")
+            self._refuse(f"{type(error).__name__}: {error}")
+
+    def _build_any(self) -> Library | None:
+        for level in levels():
+            if self._closed:
+                return None
+            self._build = Build(level)
+            try:
+                return self._use(self._build.run())
+            except EngineError as error:
+                self._refuse(str(error), is_last=False)
+        log.warning("the compiled step is not used: %s", self.detail)
+        return None
+
+    def _use(self, file: Path) -> Library:
+        """Raises EngineError when it cannot be loaded or counts wrongly."""
+        try:
+            library = Library(file)
+        except (OSError, AttributeError) as error:
+            raise BuildError(f"{file.name} cannot be loaded: {error}") from None
+        check_library(library, self._storage)
+        return library
+
+    def _refuse(self, why: str, *, is_last: bool = True) -> None:
+        self.state, self.detail = "eager", why
+        log.log(logging.DEBUG if not is_last or self._closed else logging.WARNING, "no compiled step: %s", why)
