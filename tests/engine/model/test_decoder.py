@@ -21,9 +21,14 @@ def reference(arch: str) -> list[dict[str, list[int]]]:
     return json.loads((FIXTURES / f"tiny_{arch}" / "reference.json").read_text())
 
 
+@pytest.fixture(scope="module", params=["eager", "native"])
+def kernels(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_logits_are_those_of_transformers(arch: str) -> None:
-    worker = load(FIXTURES / f"tiny_{arch}", dtype="float32").worker
+def test_logits_are_those_of_transformers(arch: str, kernels: str) -> None:
+    worker = load(FIXTURES / f"tiny_{arch}", dtype="float32", kernels=kernels).worker
     for row in reference(arch):
         ids = row["prompt_ids"]
         with torch.inference_mode():
@@ -34,9 +39,9 @@ def test_logits_are_those_of_transformers(arch: str) -> None:
 
 @pytest.mark.parametrize("chunk", [4096, 16, 1])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_greedy_tokens_are_those_of_transformers(arch: str, chunk: int) -> None:
+def test_greedy_tokens_are_those_of_transformers(arch: str, chunk: int, kernels: str) -> None:
     rows = reference(arch)
-    steps = Steps(load(FIXTURES / f"tiny_{arch}", dtype="float32"), chunk=chunk)
+    steps = Steps(load(FIXTURES / f"tiny_{arch}", dtype="float32", kernels=kernels), chunk=chunk)
     jobs = [Job(row["prompt_ids"], count=len(row["tokens"]), arrives=2 * index) for index, row in enumerate(rows)]
     assert steps.run(jobs) == [row["tokens"] for row in rows]
     assert steps.mixed_steps > 0 or chunk == 1
@@ -59,8 +64,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(tiny: Path) -> list[list[int]]:
-    executor = load(tiny, blocks=600)
+def alone(tiny: Path, kernels: str) -> list[list[int]]:
+    executor = load(tiny, blocks=600, kernels=kernels)
     return [Steps(executor).run([job])[0] for job in mixed_jobs_now()]
 
 
@@ -76,28 +81,30 @@ def test_output_is_varied(alone: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("chunk", [4096, 16])
-def test_batch_of_32_gives_what_each_gives_alone(tiny: Path, alone: list[list[int]], chunk: int) -> None:
-    steps = Steps(load(tiny, blocks=600), chunk=chunk)
+def test_batch_of_32_gives_what_each_gives_alone(tiny: Path, alone: list[list[int]], chunk: int, kernels: str) -> None:
+    steps = Steps(load(tiny, blocks=600, kernels=kernels), chunk=chunk)
     assert steps.run(mixed_jobs()) == alone
     assert steps.mixed_steps > 0
     assert (steps.chunks > 0) == (chunk == 16)
 
 
-def test_preemption_changes_no_token(tiny: Path, alone: list[list[int]]) -> None:
-    steps = Steps(load(tiny, blocks=600), preempt_every=3)
+def test_preemption_changes_no_token(tiny: Path, alone: list[list[int]], kernels: str) -> None:
+    steps = Steps(load(tiny, blocks=600, kernels=kernels), preempt_every=3)
     assert steps.run(mixed_jobs()) == alone
     assert steps.preemptions > 5
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 64])
-def test_block_size_changes_no_token(tiny: Path, alone: list[list[int]], block_size: int) -> None:
-    steps = Steps(load(tiny, blocks=600 * 16 // block_size, block_size=block_size))
+def test_block_size_changes_no_token(tiny: Path, alone: list[list[int]], block_size: int, kernels: str) -> None:
+    steps = Steps(load(tiny, blocks=600 * 16 // block_size, block_size=block_size, kernels=kernels))
     assert steps.run(mixed_jobs()) == alone
 
 
 @pytest.mark.parametrize("chunk", [4096, 16])
-def test_nan_in_blocks_that_are_free_changes_no_token(tiny: Path, alone: list[list[int]], chunk: int) -> None:
-    steps = Steps(load(tiny, blocks=600), chunk=chunk)
+def test_nan_in_blocks_that_are_free_changes_no_token(
+    tiny: Path, alone: list[list[int]], chunk: int, kernels: str
+) -> None:
+    steps = Steps(load(tiny, blocks=600, kernels=kernels), chunk=chunk)
     cache = steps.executor.worker.cache
     # All but the padding block: also the rest of each block that a request fills by and by.
     with torch.inference_mode():

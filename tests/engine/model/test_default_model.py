@@ -21,10 +21,10 @@ def rows() -> list[dict[str, list[int]]]:
     return json.loads((FIXTURES / "smollm2_greedy.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def executor() -> UniProcExecutor:
+@pytest.fixture(scope="module", params=["eager", "native"])
+def executor(request: pytest.FixtureRequest) -> UniProcExecutor:
     """The converted weights, in float32: `tokens` are those of the reference rounded to bfloat16 likewise."""
-    return load(default_model(), blocks=400, dtype="float32", max_model_len=2048)
+    return load(default_model(), blocks=400, dtype="float32", max_model_len=2048, kernels=request.param)
 
 
 def test_token_ids_of_200_strings() -> None:
