@@ -89,8 +89,10 @@ class RawFrontend:
         coordinator: tuple[str, str] | None = None,
         read_outputs: bool = True,
         output_hwm: int = 0,
+        handshake: str | None = None,
     ) -> None:
-        """`coordinator`: (input, output) addresses for INIT. `read_outputs` False: never reads outputs by itself."""
+        """`coordinator`: (input, output) addresses for INIT. `read_outputs` False: never reads outputs by itself.
+        `handshake`: exactly that address, as after a restart."""
         self.dialect = dialect
         self.is_local = is_local
         self.identity = engine_index.to_bytes(2, "little")
@@ -108,7 +110,7 @@ class RawFrontend:
         self._asked: dict[int, int] = {}
         self._call_ids = itertools.count(2**63 + 17)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._handshake, self.handshake_address = self._bind(zmq.ROUTER, "h")
+        self._handshake, self.handshake_address = self._bind(zmq.ROUTER, "h", address=handshake)
         pairs = [self._bind(zmq.ROUTER, f"i{client}") for client in range(num_clients)]
         self._inputs = [socket for socket, _ in pairs]
         outs = [self._bind(zmq.PULL, f"o{client}", output_hwm) for client in range(num_clients)]
@@ -129,15 +131,17 @@ class RawFrontend:
     def close(self) -> None:
         self._context.destroy(linger=0)
 
-    def _bind(self, kind: int, name: str, hwm: int = 0) -> tuple[zmq.Socket[bytes], str]:
+    def _bind(
+        self, kind: int, name: str, hwm: int = 0, address: str | None = None
+    ) -> tuple[zmq.Socket[bytes], str]:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 0)
         socket.setsockopt(zmq.RCVHWM, hwm)
         if kind == zmq.ROUTER:
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        address = "tcp://127.0.0.1:*" if self._directory is None else f"ipc://{self._directory}/{name}"
-        socket.bind(address)
+        here = "tcp://127.0.0.1:*" if self._directory is None else f"ipc://{self._directory}/{name}"
+        socket.bind(address or here)
         return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     # ------------------------------------------------------------ start

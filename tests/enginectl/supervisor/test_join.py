@@ -1,0 +1,138 @@
+"""Taking the engine's place at a frontend: frontends that come back, and those that are not what they should be."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from engine.messages import FinishReason
+from enginectl.client import connect
+from enginectl.control import EngineView
+from tests.support.frontend import RawFrontend
+from tests.support.joined import join_settings, joined
+from tests.support.rig import Rig
+from tests.support.wait import wait_until
+
+PROMPT = [3, 4, 5, 6]
+
+
+def pid_of(view: EngineView) -> int:
+    assert view.process is not None
+    return view.process.pid
+
+
+@pytest.mark.parametrize("clients_then", [1, 2])
+def test_a_frontend_that_comes_back_finds_the_same_engine(rig: Rig, clients_then: int) -> None:
+    with RawFrontend(num_clients=2) as first:
+        engine = joined(rig, first, env={"PACED_STEP_MS": "10"})
+        address, pid = first.handshake_address, pid_of(engine.status())
+        first.add("left", PROMPT, max_tokens=1500, ignore_eos=True)
+        first.pump(lambda: bool(first.generations["left"].token_ids))
+    wait_until(lambda: not engine.requests(), 10.0, "its requests aborted")
+    with RawFrontend(num_clients=clients_then, handshake=address) as second:
+        response = second.wait_ready(20.0)
+        assert response.max_num_seqs == 8
+        for client in range(clients_then):
+            second.add(f"n{client}", PROMPT, client=client, max_tokens=4, ignore_eos=True)
+        for generation in second.collect_all([f"n{client}" for client in range(clients_then)]):
+            assert generation.finish_reason == FinishReason.LENGTH
+        assert pid_of(engine.status()) == pid and engine.status().restarts == 0
+
+
+def test_more_clients_than_seats_are_refused_with_the_reason(rig: Rig) -> None:
+    with RawFrontend() as first:
+        engine = joined(rig, first)
+        address = first.handshake_address
+    wait_until(lambda: "not there yet" in engine.status().frontend, 10.0, "gone")
+    with RawFrontend(num_clients=3, handshake=address) as second:
+        second.take_status()
+        second.send_init()
+        wait_until(lambda: "3 clients" in engine.status().frontend, 10.0, "the reason")
+        assert "restart the engine" in engine.status().frontend
+        identity, frame = second._handshake.recv_multipart()
+        assert identity == second.identity and b"FAILED" in frame  # a status that ends a real frontend
+
+
+def failure(rig: Rig, address: str) -> str:
+    """How a start that joins there ends."""
+    rig.launch(join_settings(rig, address))
+    with connect("t") as engine:
+        *_, last = list(engine.watch())
+    assert last.state == "failed" and last.last_exit is not None
+    wait_until(lambda: rig.entry().liveness == "dead", 10.0, "the end")
+    return last.last_exit.cause
+
+
+def test_a_frontend_that_expects_a_local_engine(rig: Rig) -> None:
+    """The real one raises at such a HELLO, and is gone."""
+    frontend = RawFrontend(is_local=True)
+    rig.launch(join_settings(rig, frontend.handshake_address))
+    with connect("t") as engine:
+        assert frontend._handshake.poll(60_000)
+        frontend.close()
+        *_, last = list(engine.watch())
+    assert last.last_exit is not None and "--data-parallel-size-local 0" in last.last_exit.cause
+
+
+@pytest.fixture
+def http_port() -> Iterator[int]:
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def test_a_port_that_speaks_http(rig: Rig, http_port: int) -> None:
+    assert "does not speak ZMQ" in failure(rig, f"tcp://127.0.0.1:{http_port}")
+
+
+def test_a_coordinator_is_refused(rig: Rig) -> None:
+    with RawFrontend(coordinator=("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")) as frontend:
+        rig.launch(join_settings(rig, frontend.handshake_address))
+        with connect("t") as engine:
+            frontend.take_status(60.0)
+            frontend.send_init()
+            *_, last = list(engine.watch())
+        assert last.last_exit is not None and "coordinator" in last.last_exit.cause
+
+
+def test_an_identity_that_is_taken(rig: Rig) -> None:
+    with RawFrontend() as frontend:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        other = context.socket(zmq.DEALER)
+        other.setsockopt(zmq.LINGER, 0)
+        other.setsockopt(zmq.IDENTITY, b"\0\0")
+        other.connect(frontend.handshake_address)
+        other.send(b"\x80")
+        assert frontend._handshake.poll(5000)
+        cause = failure(rig, frontend.handshake_address)
+        other.close()
+        context.term()
+    assert "does not answer HELLO" in cause and "taken its place" in cause
+
+
+def test_what_is_wrong_with_init_is_said(rig: Rig) -> None:
+    with RawFrontend() as frontend:
+        rig.launch(join_settings(rig, frontend.handshake_address))
+        with connect("t") as engine:
+            frontend.take_status(60.0)
+            frontend.send_init(b"\x81\xa1x\x01")
+            *_, last = list(engine.watch())
+        assert last.last_exit is not None and "INIT" in last.last_exit.cause
+
+
+def test_an_engine_that_cannot_start_ends_the_frontend_that_waits(rig: Rig) -> None:
+    with RawFrontend() as frontend:
+        settings = join_settings(rig, frontend.handshake_address, model=str(rig.root / "no-model"))
+        rig.launch(settings)
+        frontend.take_status(60.0)
+        frontend.send_init()
+        assert frontend._handshake.poll(30_000)
+        assert b"FAILED" in frontend._handshake.recv_multipart()[1]
