@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from array import array
 
+from engine.config import EngineConfig
 from engine.executor.base import ModelInfo, Progress
 from engine.executor.null import NullExecutor
+from engine.messages import Logprobs, NdArray
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
 
 
@@ -58,3 +61,26 @@ class LosingExecutor(NullExecutor):
     def _lose(self) -> None:
         if self._failure_callback is not None:
             self._failure_callback("worker 1 was killed by signal 9")
+
+
+class LogprobsExecutor(NullExecutor):
+    """One fixed token with as many logprobs as were asked for: large outputs without a model."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._asked: dict[str, int] = {}
+
+    def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        for new in step.new_requests:
+            self._asked[new.request_id] = new.sampling_params.logprobs or 0
+        output = super().execute_model(step)
+        for row in step.rows:
+            if row.samples and (count := self._asked.get(row.request_id)):
+                output.logprobs[row.request_id] = fixed_logprobs(count + 1)
+        return output
+
+
+def fixed_logprobs(width: int) -> Logprobs:
+    ids = array("i", range(width)).tobytes()
+    values = array("f", [-1.0] * width).tobytes()
+    return Logprobs(NdArray("<i4", [1, width], ids), NdArray("<f4", [1, width], values), NdArray("<i8", [1], bytes(8)))
