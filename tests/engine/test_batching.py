@@ -25,7 +25,7 @@ def test_32_requests_take_at_most_a_fifth_more_steps_than_the_longest(tiny_model
         while client.core.scheduler.has_unfinished:
             for outputs in client.core.step().values():
                 for output in outputs:
-                    got[output.request_id] += len(output.new_token_ids)
+                    got[output.request_id] = got.get(output.request_id, 0) + len(output.new_token_ids)
         steps = client.core.scheduler.step - before
     assert sorted(got.values()) == sorted(LENGTHS)
     assert max(LENGTHS) <= steps <= 1.2 * max(LENGTHS)
