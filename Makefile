@@ -44,5 +44,8 @@ fix: setup
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
 
+docs: setup
+	@$(BIN)/python -m tools.generate
+
 clean:
 	rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache

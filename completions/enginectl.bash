@@ -81,7 +81,7 @@ __enginectl_setting() {
         allow_unsafe_calls=*) found=(allow_unsafe_calls=true allow_unsafe_calls=false) ;;
         log_level=*) found=(log_level=debug log_level=info log_level=warning log_level=error) ;;
         *=*) ;;
-        *) found=(model= dtype= max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching= executor= device= threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= allow_unsafe_calls= log_level=) ;;
+        *) found=(model= dtype= max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching= executor= device= kernels= threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= allow_unsafe_calls= log_level=) ;;
     esac
 }
 
@@ -91,12 +91,17 @@ __enginectl_table() {
             [[ $2 ]] && return
             flags=(--version -h --help)
             valued=('-o =text json' '--output =text json')
-            args=('=start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model completion version help') ;;
+            args=('=start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model doctor config unit completion version help') ;;
         " model")
             [[ $2 ]] && return
             flags=(-h --help)
             valued=()
             args=('=ls fetch convert') ;;
+        " config")
+            [[ $2 ]] && return
+            flags=(-h --help)
+            valued=()
+            args=('=show check') ;;
         " start")
             [[ $2 ]] && return
             flags=(-d --detach --foreground --dry-run -h --help)
@@ -252,6 +257,26 @@ __enginectl_table() {
             flags=(--help)
             valued=('--dtype =bfloat16 float16 float32' '--python file' '-o =text json' '--output =text json')
             args=(file dir) ;;
+        " doctor")
+            [[ $2 ]] && return
+            flags=(--strict -h --help)
+            valued=('--python file' '-e running' '--engine running' '-o =text json' '--output =text json')
+            args=(running) ;;
+        " config show")
+            [[ $2 ]] && return
+            flags=(--origin --changed --help)
+            valued=('--model model' '--set setting' '-e engine' '--engine engine' '-o =text json' '--output =text json')
+            args=(engine) ;;
+        " config check")
+            [[ $2 ]] && return
+            flags=(--help)
+            valued=('-o =text json' '--output =text json')
+            args=('file*') ;;
+        " unit")
+            [[ $2 ]] && return
+            flags=(--system -h --help)
+            valued=('-e engine' '--engine engine' '-o =text json' '--output =text json')
+            args=(engine) ;;
         " completion")
             [[ $2 ]] && return
             flags=(--install -h --help)
@@ -266,7 +291,7 @@ __enginectl_table() {
             [[ $2 ]] && return
             flags=(-h --help)
             valued=('-o =text json' '--output =text json')
-            args=('=start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model completion version help E1000 E1001 E1101 E1102 E1103 E1104 E1105 E1106 E1201 E1203 E1204 E1205 E1301 E1302 E1303 E1304 E1305 E1306 E1403 E1410 E1411 E1501 E1502 E1901 E1999') ;;
+            args=('=start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model doctor config unit completion version help E1000 E1001 E1101 E1102 E1103 E1104 E1105 E1106 E1201 E1202 E1203 E1204 E1205 E1301 E1302 E1303 E1304 E1305 E1306 E1403 E1410 E1411 E1501 E1502 E1901 E1999') ;;
         *) return 1 ;;
     esac
 }

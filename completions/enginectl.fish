@@ -65,10 +65,10 @@ function __enginectl_models
 end
 
 function __enginectl_settings
-    string join \n model= dtype=auto dtype=float32 dtype=bfloat16 dtype=float16 max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching=true enable_prefix_caching=false executor=uniproc executor=null device=auto device=cpu device=cuda threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= allow_unsafe_calls=true allow_unsafe_calls=false log_level=debug log_level=info log_level=warning log_level=error
+    string join \n model= dtype=auto dtype=float32 dtype=bfloat16 dtype=float16 max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching=true enable_prefix_caching=false executor=uniproc executor=null device=auto device=cpu device=cuda kernels= threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= allow_unsafe_calls=true allow_unsafe_calls=false log_level=debug log_level=info log_level=warning log_level=error
 end
 
-set -g __enginectl_paths 'start' 'run' 'drain' 'stop' 'restart' 'kill' 'ps' 'status' 'requests' 'top' 'explain' 'events' 'logs' 'stacks' 'dump' 'metrics' 'probe' 'wait' 'generate' 'chat' 'call' 'abort' 'cordon' 'uncordon' 'pause' 'resume' 'sleep' 'wake' 'model' 'completion' 'version' 'help' 'model ls' 'model fetch' 'model convert'
+set -g __enginectl_paths 'start' 'run' 'drain' 'stop' 'restart' 'kill' 'ps' 'status' 'requests' 'top' 'explain' 'events' 'logs' 'stacks' 'dump' 'metrics' 'probe' 'wait' 'generate' 'chat' 'call' 'abort' 'cordon' 'uncordon' 'pause' 'resume' 'sleep' 'wake' 'model' 'doctor' 'config' 'unit' 'completion' 'version' 'help' 'model ls' 'model fetch' 'model convert' 'config show' 'config check'
 
 function __enginectl_valued
     switch $argv[1]
@@ -136,6 +136,14 @@ function __enginectl_valued
             string join \n -- --python -o --output
         case 'model convert'
             string join \n -- --dtype --python -o --output
+        case 'doctor'
+            string join \n -- --python -e --engine -o --output
+        case 'config show'
+            string join \n -- --model --set -e --engine -o --output
+        case 'config check'
+            string join \n -- -o --output
+        case 'unit'
+            string join \n -- -e --engine -o --output
         case 'completion'
             string join \n -- -o --output
         case 'version'
@@ -227,6 +235,12 @@ complete -c enginectl -n "__enginectl_is model" -s h -l help -d 'show the help'
 complete -c enginectl -n "__enginectl_arg model 0" -a ls -d 'List the models in the cache'
 complete -c enginectl -n "__enginectl_arg model 0" -a fetch -d 'Fetch a model into the cache'
 complete -c enginectl -n "__enginectl_arg model 0" -a convert -d 'Convert a GGUF file into a directory that an engine loads'
+complete -c enginectl -n "__enginectl_arg '' 0" -a doctor -d 'check this machine; each trouble with its remedy'
+complete -c enginectl -n "__enginectl_arg '' 0" -a config -d 'what a start would use, and from where'
+complete -c enginectl -n "__enginectl_is config" -s h -l help -d 'show the help'
+complete -c enginectl -n "__enginectl_arg config 0" -a show -d 'Show every setting and option as `start NAME` would use it'
+complete -c enginectl -n "__enginectl_arg config 0" -a check -d 'Check config files and ENGINECTL_* variables: unknown keys, wrong values, files that others may write'
+complete -c enginectl -n "__enginectl_arg '' 0" -a unit -d 'a systemd unit for an engine'
 complete -c enginectl -n "__enginectl_arg '' 0" -a completion -d 'TAB completion for bash, zsh and fish'
 complete -c enginectl -n "__enginectl_arg '' 0" -a version -d 'versions of the tool and of running engines'
 complete -c enginectl -n "__enginectl_arg '' 0" -a help -d 'explain a verb or an error id'
@@ -304,7 +318,7 @@ complete -c enginectl -n "__enginectl_arg requests 0" -f -a '(__enginectl_lines 
 complete -c enginectl -n "__enginectl_is top" -l once -d 'Print one snapshot; so it is off a terminal too'
 complete -c enginectl -n "__enginectl_is top" -l stream -d 'Print a JSON line each interval, no drawing'
 complete -c enginectl -n "__enginectl_is top" -s n -l count -r -f -d 'With --stream: end after so many'
-complete -c enginectl -n "__enginectl_is top" -l replay -r -F -d 'Look at what --stream or the key w wrote'
+complete -c enginectl -n "__enginectl_is top" -l replay -r -F -d 'Look at what --stream, the key w or `dump` wrote'
 complete -c enginectl -n "__enginectl_is top" -s i -l interval -r -f -d 'From 0.25s to 10s'
 complete -c enginectl -n "__enginectl_is top" -l allow-actions -d 'Let the keys a, D, C, x act on the engine; each asks first'
 complete -c enginectl -n "__enginectl_is top" -l ascii -d 'Boxes and sparks in ASCII'
@@ -480,6 +494,32 @@ complete -c enginectl -n "__enginectl_is 'model convert'" -l help -d 'Show this 
 complete -c enginectl -n "__enginectl_arg 'model convert' 0" -F
 complete -c enginectl -n "__enginectl_arg 'model convert' 1" -f -a '(__fish_complete_directories (commandline -ct))'
 
+complete -c enginectl -n "__enginectl_is doctor" -l strict -d 'Warnings count as failures'
+complete -c enginectl -n "__enginectl_is doctor" -l python -r -F -d 'Interpreter for the engine'
+complete -c enginectl -n "__enginectl_is doctor" -s e -l engine -r -f -a '(__enginectl_lines owner)' -d 'Engine; may be left out when one is running'
+complete -c enginectl -n "__enginectl_is doctor" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
+complete -c enginectl -n "__enginectl_is doctor" -s h -l help -d 'Show this message and exit'
+complete -c enginectl -n "__enginectl_arg doctor 0" -f -a '(__enginectl_lines owner)'
+
+complete -c enginectl -n "__enginectl_is 'config show'" -l origin -d 'Say where each value comes from'
+complete -c enginectl -n "__enginectl_is 'config show'" -l changed -d 'Leave out what has its default'
+complete -c enginectl -n "__enginectl_is 'config show'" -l model -r -f -a '(__enginectl_models)' -d 'A directory, a .gguf file, or a name of `model ls`'
+complete -c enginectl -n "__enginectl_is 'config show'" -l set -r -f -a '(__enginectl_settings)' -d 'An engine setting, as max_model_len=4096. May be given again'
+complete -c enginectl -n "__enginectl_is 'config show'" -s e -l engine -r -f -a '(__enginectl_known)' -d 'Engine; may be left out when one is running'
+complete -c enginectl -n "__enginectl_is 'config show'" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
+complete -c enginectl -n "__enginectl_is 'config show'" -l help -d 'Show this message and exit'
+complete -c enginectl -n "__enginectl_arg 'config show' 0" -f -a '(__enginectl_known)'
+
+complete -c enginectl -n "__enginectl_is 'config check'" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
+complete -c enginectl -n "__enginectl_is 'config check'" -l help -d 'Show this message and exit'
+complete -c enginectl -n "__enginectl_arg 'config check' 0 more" -F
+
+complete -c enginectl -n "__enginectl_is unit" -l system -d 'For the system\'s manager, running as you; alone: for your own'
+complete -c enginectl -n "__enginectl_is unit" -s e -l engine -r -f -a '(__enginectl_known)' -d 'Engine; may be left out when one is running'
+complete -c enginectl -n "__enginectl_is unit" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
+complete -c enginectl -n "__enginectl_is unit" -s h -l help -d 'Show this message and exit'
+complete -c enginectl -n "__enginectl_arg unit 0" -f -a '(__enginectl_known)'
+
 complete -c enginectl -n "__enginectl_is completion" -l install -d 'Write it where the shell looks, below your own directories'
 complete -c enginectl -n "__enginectl_is completion" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
 complete -c enginectl -n "__enginectl_is completion" -s h -l help -d 'Show this message and exit'
@@ -490,4 +530,4 @@ complete -c enginectl -n "__enginectl_is version" -s h -l help -d 'Show this mes
 
 complete -c enginectl -n "__enginectl_is help" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
 complete -c enginectl -n "__enginectl_is help" -s h -l help -d 'Show this message and exit'
-complete -c enginectl -n "__enginectl_arg help 0" -f -a 'start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model completion version help E1000 E1001 E1101 E1102 E1103 E1104 E1105 E1106 E1201 E1203 E1204 E1205 E1301 E1302 E1303 E1304 E1305 E1306 E1403 E1410 E1411 E1501 E1502 E1901 E1999'
+complete -c enginectl -n "__enginectl_arg help 0" -f -a 'start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model doctor config unit completion version help E1000 E1001 E1101 E1102 E1103 E1104 E1105 E1106 E1201 E1202 E1203 E1204 E1205 E1301 E1302 E1303 E1304 E1305 E1306 E1403 E1410 E1411 E1501 E1502 E1901 E1999'
