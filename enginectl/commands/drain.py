@@ -116,7 +116,7 @@ def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None
     took = end.took_s if end else last.began_s_ago if last else 0.0
     how = text.exit_text(view.last_exit)
     ended = f"{entry.name}  drained in {text.clock(took)}{f', {how}' if how else ''}"
-    if end is not None and end.aborted:
+    if end is not None and not end.drained:
         raise Deadline(
             f"{entry.name!r} reached --grace {text.seconds(grace_s)}: {text.count(end.aborted, 'request')} aborted, "
             f"{end.finished:,} finished; the engine has ended",

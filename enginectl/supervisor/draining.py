@@ -135,9 +135,14 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
         raise daemon.died()
     await daemon.loop.first(daemon.gone, timeout_s=10.0)
     end = drain.result(drained=True)
-    end.drained = not end.aborted
-    end.detail = f"{end.aborted} aborted at the deadline" if end.aborted else ""
+    end.drained = not _has_missed(end, drain)
+    end.detail = "" if end.drained else f"{end.aborted} aborted at the deadline"
     return end
+
+
+def _has_missed(end: DrainEnd, drain: Drain) -> bool:
+    """The deadline ended requests. Those that somebody else aborted before it are no failure of the drain."""
+    return end.aborted > 0 and end.took_s >= drain.args.grace_s
 
 
 async def _by_supervisor(daemon: Daemon, drain: Drain) -> DrainEnd:
@@ -148,7 +153,7 @@ async def _by_supervisor(daemon: Daemon, drain: Drain) -> DrainEnd:
             raise daemon.died()
         if await _is_empty(daemon):
             end = drain.result(drained=True)
-            end.drained = not end.aborted
+            end.drained = not _has_missed(end, drain)
             if drain.args.stop:
                 stop = begin_stop(daemon, 0.0, daemon.settings.term_s, by="drain")
                 await stop.done
