@@ -116,6 +116,15 @@ class Ctl:
             make_tiny_model(self.model)
         return self.model
 
+    def old_supervisor(self, name: str, *words: str) -> subprocess.Popen[str]:
+        """A peer that speaks as the first version did, instead of a supervisor, once it serves."""
+        words = (sys.executable, "-m", "tests.support.old_supervisor", name, *words)
+        child = subprocess.Popen(words, env=self.env, cwd=self.base, text=True)
+        self._children.append(child)
+        record = self.base / "state" / "engines" / name / "record.json"
+        wait_until(lambda: record.exists() and f'"pid": {child.pid}' in record.read_text(), 20.0, "the old supervisor")
+        return child
+
     def generate(self, *args: str, tokens: int = 1500, name: str = "t") -> subprocess.Popen[str]:
         """A long request in the background."""
         return self.popen("generate", "-e", name, "the world", "--max-tokens", str(tokens), "--ignore-eos", *args)
