@@ -2,18 +2,18 @@
 # Engine names, utilities and request ids come from files that supervisors keep; no process is started.
 
 __enginectl_roots() {
-    if [[ $ENGINECTL_STATE_DIR ]]; then state=$ENGINECTL_STATE_DIR
-    elif [[ $XDG_STATE_HOME ]]; then state=$XDG_STATE_HOME/enginectl
-    elif [[ -d $HOME && $HOME != / ]]; then state=$HOME/.local/state/enginectl
+    if [[ ${ENGINECTL_STATE_DIR-} ]]; then state=${ENGINECTL_STATE_DIR-}
+    elif [[ ${XDG_STATE_HOME-} ]]; then state=${XDG_STATE_HOME-}/enginectl
+    elif [[ -d ${HOME-} && ${HOME-} != / ]]; then state=${HOME-}/.local/state/enginectl
     else state=/tmp/enginectl-$EUID/state; fi
-    if [[ $ENGINECTL_RUNTIME_DIR ]]; then runtime=$ENGINECTL_RUNTIME_DIR
-    elif [[ $XDG_RUNTIME_DIR && -O $XDG_RUNTIME_DIR && -w $XDG_RUNTIME_DIR ]]; then runtime=$XDG_RUNTIME_DIR/enginectl
+    if [[ ${ENGINECTL_RUNTIME_DIR-} ]]; then runtime=${ENGINECTL_RUNTIME_DIR-}
+    elif [[ ${XDG_RUNTIME_DIR-} && -O ${XDG_RUNTIME_DIR-} && -w ${XDG_RUNTIME_DIR-} ]]; then runtime=${XDG_RUNTIME_DIR-}/enginectl
     else runtime=/tmp/enginectl-$EUID; fi
 }
 
 # Lines of one file of each running engine that is meant: `owner`, `utilities` or `requests`.
 __enginectl_lines() {
-    local dir owner line name=${engine:-$ENGINECTL_ENGINE}
+    local dir owner line name=${engine:-${ENGINECTL_ENGINE-}}
     for dir in "$runtime"/*/; do
         owner=
         [[ -S ${dir}control.sock ]] && read -r owner 2>/dev/null <"${dir}owner"
@@ -34,7 +34,7 @@ __enginectl_known() {
 }
 
 __enginectl_models() {
-    local dir base=${ENGINECTL_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/enginectl}
+    local dir base=${ENGINECTL_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME-}/.cache}/enginectl}
     for dir in "$base"/models/*/; do
         [[ -e ${dir}config.json ]] && dir=${dir%/} && found+=("${dir##*/}")
     done
@@ -88,207 +88,207 @@ __enginectl_setting() {
 __enginectl_table() {
     case $1 in
         "")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--version -h --help)
             valued=('-o =text json' '--output =text json')
             args=('=start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model doctor config unit completion version help') ;;
         " model")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=()
             args=('=ls fetch convert') ;;
         " config")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=()
             args=('=show check') ;;
         " start")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-d --detach --foreground --dry-run -h --help)
             valued=('--model model' '--set setting' '--gpus -' '--restart =no on-failure always' '--python file' '--timeout -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " run")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('--model model' '--set setting' '--gpus -' '--restart =no on-failure always' '--python file' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " drain")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('--grace -' '--on-timeout =abort fail' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " stop")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--all -y --yes -h --help)
             valued=('--grace -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=('running*') ;;
         " restart")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-y --yes -h --help)
             valued=('--grace -' '--timeout -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " kill")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-y --yes -h --help)
             valued=('-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " ps")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--running -h --help)
             valued=('-o =text json' '--output =text json')
             args=() ;;
         " status")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--exit-status -h --help)
             valued=('-p -' '--property -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " requests")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('-n -' '--limit -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " top")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--once --stream --allow-actions --ascii -h --help)
             valued=('-n -' '--count -' '--replay file' '-i -' '--interval -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " explain")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('-e running' '--engine running' '-o =text json' '--output =text json')
             args=(request) ;;
         " events")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-f --follow -h --help)
             valued=('-n -' '--limit -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " logs")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-f --follow --previous --supervisor -h --help)
             valued=('-n -' '--lines -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " stacks")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " dump")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--logs --no-logs -h --help)
             valued=('--out file' '--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " metrics")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--allow-remote -h --help)
             valued=('--listen -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " probe")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--liveness --readiness --startup -h --help)
             valued=('--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " wait")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('--for =ready idle stopped' '--timeout -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " generate")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--ignore-eos --ids --stream -h --help)
             valued=('--max-tokens -' '--min-tokens -' '--temperature -' '--top-p -' '--top-k -' '--min-p -' '--seed -' '--stop -' '--stop-token-id -' '--logprobs -' '--presence-penalty -' '--frequency-penalty -' '--repetition-penalty -' '--logit-bias -' '--priority -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=('-') ;;
         " chat")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('--system -' '--max-tokens -' '--temperature -' '--top-p -' '--top-k -' '--min-p -' '--seed -' '--stop -' '--repetition-penalty -' '--priority -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=('-') ;;
         " call")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--list --describe -y --yes -h --help)
             valued=('--arg -' '--args-json -' '--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(utility '-*') ;;
         " abort")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--all -y --yes -h --help)
             valued=('--older -' '--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=('request*') ;;
         " cordon")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " uncordon")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " pause")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-y --yes -h --help)
             valued=('--mode =keep wait abort' '--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " resume")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " sleep")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-y --yes -h --help)
             valued=('--level =1 2' '--mode =wait abort' '--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " wake")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('--timeout -' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " model ls")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--help)
             valued=('-o =text json' '--output =text json')
             args=() ;;
         " model fetch")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--help)
             valued=('--python file' '-o =text json' '--output =text json')
             args=('=smollm2-135m-instruct') ;;
         " model convert")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--help)
             valued=('--dtype =bfloat16 float16 float32' '--python file' '-o =text json' '--output =text json')
             args=(file dir) ;;
         " doctor")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--strict -h --help)
             valued=('--python file' '-e running' '--engine running' '-o =text json' '--output =text json')
             args=(running) ;;
         " config show")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--origin --changed --help)
             valued=('--model model' '--set setting' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " config check")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--help)
             valued=('-o =text json' '--output =text json')
             args=('file*') ;;
         " unit")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--system -h --help)
             valued=('-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " completion")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(--install -h --help)
             valued=('-o =text json' '--output =text json')
             args=('=bash zsh fish') ;;
         " version")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('-o =text json' '--output =text json')
             args=() ;;
         " help")
-            [[ $2 ]] && return
+            [[ ${2-} ]] && return
             flags=(-h --help)
             valued=('-o =text json' '--output =text json')
             args=('=start run drain stop restart kill ps status requests top explain events logs stacks dump metrics probe wait generate chat call abort cordon uncordon pause resume sleep wake model doctor config unit completion version help E1000 E1001 E1101 E1102 E1103 E1104 E1105 E1106 E1201 E1202 E1203 E1204 E1205 E1301 E1302 E1303 E1304 E1305 E1306 E1403 E1410 E1411 E1501 E1502 E1901 E1999') ;;
@@ -369,9 +369,9 @@ _enginectl() {
     fi
     __enginectl_reply "$word"
     if [[ $files || $dirs ]]; then
-        local name base=${word/#"~/"/"$HOME/"}
+        local name base=${word/#"~/"/"${HOME-}/"}
         while IFS= read -r name; do
-            [[ $word == "~/"* ]] && name="~/${name#"$HOME/"}"
+            [[ $word == "~/"* ]] && name="~/${name#"${HOME-}/"}"
             COMPREPLY+=("$name")
         done < <(compgen ${dirs:+-d} ${files:+-f} -- "$base")
         compopt -o filenames 2>/dev/null

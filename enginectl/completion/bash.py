@@ -12,18 +12,18 @@ HEAD = r"""# bash completion for enginectl. Generated from the command tree; do 
 # Engine names, utilities and request ids come from files that supervisors keep; no process is started.
 
 __enginectl_roots() {
-    if [[ $ENGINECTL_STATE_DIR ]]; then state=$ENGINECTL_STATE_DIR
-    elif [[ $XDG_STATE_HOME ]]; then state=$XDG_STATE_HOME/enginectl
-    elif [[ -d $HOME && $HOME != / ]]; then state=$HOME/.local/state/enginectl
+    if [[ ${ENGINECTL_STATE_DIR-} ]]; then state=${ENGINECTL_STATE_DIR-}
+    elif [[ ${XDG_STATE_HOME-} ]]; then state=${XDG_STATE_HOME-}/enginectl
+    elif [[ -d ${HOME-} && ${HOME-} != / ]]; then state=${HOME-}/.local/state/enginectl
     else state=/tmp/enginectl-$EUID/state; fi
-    if [[ $ENGINECTL_RUNTIME_DIR ]]; then runtime=$ENGINECTL_RUNTIME_DIR
-    elif [[ $XDG_RUNTIME_DIR && -O $XDG_RUNTIME_DIR && -w $XDG_RUNTIME_DIR ]]; then runtime=$XDG_RUNTIME_DIR/enginectl
+    if [[ ${ENGINECTL_RUNTIME_DIR-} ]]; then runtime=${ENGINECTL_RUNTIME_DIR-}
+    elif [[ ${XDG_RUNTIME_DIR-} && -O ${XDG_RUNTIME_DIR-} && -w ${XDG_RUNTIME_DIR-} ]]; then runtime=${XDG_RUNTIME_DIR-}/enginectl
     else runtime=/tmp/enginectl-$EUID; fi
 }
 
 # Lines of one file of each running engine that is meant: `owner`, `utilities` or `requests`.
 __enginectl_lines() {
-    local dir owner line name=${engine:-$ENGINECTL_ENGINE}
+    local dir owner line name=${engine:-${ENGINECTL_ENGINE-}}
     for dir in "$runtime"/*/; do
         owner=
         [[ -S ${dir}control.sock ]] && read -r owner 2>/dev/null <"${dir}owner"
@@ -44,7 +44,7 @@ __enginectl_known() {
 }
 
 __enginectl_models() {
-    local dir base=${ENGINECTL_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/enginectl}
+    local dir base=${ENGINECTL_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME-}/.cache}/enginectl}
     for dir in "$base"/models/*/; do
         [[ -e ${dir}config.json ]] && dir=${dir%/} && found+=("${dir##*/}")
     done
@@ -157,9 +157,9 @@ _enginectl() {
     fi
     __enginectl_reply "$word"
     if [[ $files || $dirs ]]; then
-        local name base=${word/#"~/"/"$HOME/"}
+        local name base=${word/#"~/"/"${HOME-}/"}
         while IFS= read -r name; do
-            [[ $word == "~/"* ]] && name="~/${name#"$HOME/"}"
+            [[ $word == "~/"* ]] && name="~/${name#"${HOME-}/"}"
             COMPREPLY+=("$name")
         done < <(compgen ${dirs:+-d} ${files:+-f} -- "$base")
         compopt -o filenames 2>/dev/null
@@ -215,7 +215,7 @@ def _case(pattern: str, flags: list[str], valued: list[str], args: list[str]) ->
 
     return [
         f"        {pattern})",
-        "            [[ $2 ]] && return",
+        "            [[ ${2-} ]] && return",
         f"            flags=({' '.join(flags)})",
         f"            valued=({quoted(valued)})",
         f"            args=({quoted(args)}) ;;",

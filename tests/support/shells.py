@@ -29,6 +29,7 @@ __dump() {
 bind -x '"\C-xd": __dump'
 bind '"\C-xt": complete'
 source "$SCRIPT"
+set -u
 """
 ZSH = r"""
 PS1='' HISTFILE= KEYTIMEOUT=20
@@ -49,6 +50,8 @@ READY = "touch $DUMP.ready\n"
 
 def need(shell: str) -> str:
     found = shutil.which(shell)
+    if found is None and shell == "bash":
+        pytest.fail("bash is not there, and everything else in a checkout needs it")
     if found is None:
         pytest.skip(f"no {shell} on this machine")
     return found

@@ -82,7 +82,7 @@ def test_each_option_of_each_verb_is_offered_and_the_command_takes_it_with_its_v
         if not isinstance(shell, Fish):
             offered = sorted(set(offered) | set(shell.candidates(f"enginectl {command.name} --")))
         assert offered == sorted(name for option in command.options for name in option.names), command.name
-        need = [SAMPLES.get(one.metavar, "word") for one in command.arguments if one.required]
+        need = [SAMPLES.get(one.metavar, one.metavar.split("|")[0]) for one in command.arguments if one.required]
         for option in command.options:
             for name in option.names:
                 assert _parses(command, [*need, *_with_value(option.metavar, name, option.choices)]), (
