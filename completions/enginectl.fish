@@ -246,7 +246,7 @@ complete -c enginectl -n "__enginectl_arg '' 0" -a version -d 'versions of the t
 complete -c enginectl -n "__enginectl_arg '' 0" -a help -d 'explain a verb or an error id'
 
 complete -c enginectl -n "__enginectl_is start" -l model -r -f -a '(__enginectl_models)' -d 'A directory, a .gguf file, or a name of `model ls`'
-complete -c enginectl -n "__enginectl_is start" -l set -r -f -a '(__enginectl_settings)' -d 'An engine setting, as max_model_len=4096. May be given again'
+complete -c enginectl -n "__enginectl_is start" -l set -r -f -a '(__enginectl_settings)' -d 'A setting, as max_model_len=4096; `config show` lists them. May be given again'
 complete -c enginectl -n "__enginectl_is start" -l gpus -r -f -d 'GPUs to use'
 complete -c enginectl -n "__enginectl_is start" -l restart -r -f -a 'no on-failure always' -d 'no, on-failure[:N] or always'
 complete -c enginectl -n "__enginectl_is start" -l python -r -F -d 'Interpreter for the engine'
@@ -260,7 +260,7 @@ complete -c enginectl -n "__enginectl_is start" -s h -l help -d 'Show this messa
 complete -c enginectl -n "__enginectl_arg start 0" -f -a '(__enginectl_known)'
 
 complete -c enginectl -n "__enginectl_is run" -l model -r -f -a '(__enginectl_models)' -d 'A directory, a .gguf file, or a name of `model ls`'
-complete -c enginectl -n "__enginectl_is run" -l set -r -f -a '(__enginectl_settings)' -d 'An engine setting, as max_model_len=4096. May be given again'
+complete -c enginectl -n "__enginectl_is run" -l set -r -f -a '(__enginectl_settings)' -d 'A setting, as max_model_len=4096; `config show` lists them. May be given again'
 complete -c enginectl -n "__enginectl_is run" -l gpus -r -f -d 'GPUs to use'
 complete -c enginectl -n "__enginectl_is run" -l restart -r -f -a 'no on-failure always' -d 'no, on-failure[:N] or always'
 complete -c enginectl -n "__enginectl_is run" -l python -r -F -d 'Interpreter for the engine'
@@ -302,7 +302,7 @@ complete -c enginectl -n "__enginectl_is ps" -l running -d 'Leave out engines th
 complete -c enginectl -n "__enginectl_is ps" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
 complete -c enginectl -n "__enginectl_is ps" -s h -l help -d 'Show this message and exit'
 
-complete -c enginectl -n "__enginectl_is status" -s p -l property -r -f -d 'Print only this, as in the JSON: state, process.pid, stats.kv_used_ratio. May be given again'
+complete -c enginectl -n "__enginectl_is status" -s p -l property -r -f -a 'schema kind name state reason instance model engine supervisor.pid supervisor.start_time supervisor.cpu_percent supervisor.rss_bytes process.pid process.start_time process.cpu_percent process.rss_bytes started_at uptime_s ready_after_s last_ready_after_s phases ready.max_model_len ready.num_gpu_blocks ready.block_size ready.dp_stats_address ready.dtype ready.vllm_version ready.world_size ready.data_parallel_size ready.kv_cache_size_tokens ready.kv_cache_max_concurrency ready.tensor_parallel_size ready.pipeline_parallel_size ready.decode_context_parallel_size ready.data_parallel_rank ready.max_num_seqs ready.max_num_batched_tokens ready.instance_id ready.supports_lora ready.max_loras ready.mamba_block_size ready.kv_events_config ready.weight_transfer_backend ready.enable_sleep_mode ready.supports_draft_weight_updates ready.effective_attention_block_size asked cordoned drain.began_s_ago drain.grace_s drain.running drain.waiting drain.tokens_left drain.tok_s drain.eta_s drain.worst_id drain.worst_eta_s drain.will_miss stats.window_s stats.running stats.waiting stats.skipped stats.kv_used_ratio stats.kv_blocks stats.kv_used_blocks stats.prefix_hit_ratio stats.decode_tok_s stats.prefill_tok_s stats.requests_in_s stats.preempted_per_min stats.ttft_p50_s stats.ttft_p95_s stats.tpot_p50_ms stats.tpot_p95_ms stats.step stats.step_counter stats.loop_counter stats.loop_age_s stats.input_queue stats.output_queue stats.rejected_messages stats.dropped_outputs stats.finished_total stats.aborted_total stats.failed_total stats.tokens_total stats.history restarts restart_policy next_restart_in_s returns last_exit.code last_exit.signal last_exit.cause last_exit.phase last_exit.at last_exit.requested last_exit.evidence last_exit.step last_exit.running last_exit.waiting last_exit.up_s frontend http held held_s metrics log supervisor_version observed_at' -d 'Print only this, as in the JSON: state, process.pid, stats.kv_used_ratio. May be given again'
 complete -c enginectl -n "__enginectl_is status" -l exit-status -d 'Judge: 0 serving, 3 not running, 5 not serving now, 9 died, 11 stalled'
 complete -c enginectl -n "__enginectl_is status" -s e -l engine -r -f -a '(__enginectl_known)' -d 'Engine; may be left out when one is running'
 complete -c enginectl -n "__enginectl_is status" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
@@ -504,7 +504,7 @@ complete -c enginectl -n "__enginectl_arg doctor 0" -f -a '(__enginectl_lines ow
 complete -c enginectl -n "__enginectl_is 'config show'" -l origin -d 'Say where each value comes from'
 complete -c enginectl -n "__enginectl_is 'config show'" -l changed -d 'Leave out what has its default'
 complete -c enginectl -n "__enginectl_is 'config show'" -l model -r -f -a '(__enginectl_models)' -d 'A directory, a .gguf file, or a name of `model ls`'
-complete -c enginectl -n "__enginectl_is 'config show'" -l set -r -f -a '(__enginectl_settings)' -d 'An engine setting, as max_model_len=4096. May be given again'
+complete -c enginectl -n "__enginectl_is 'config show'" -l set -r -f -a '(__enginectl_settings)' -d 'A setting, as max_model_len=4096; `config show` lists them. May be given again'
 complete -c enginectl -n "__enginectl_is 'config show'" -s e -l engine -r -f -a '(__enginectl_known)' -d 'Engine; may be left out when one is running'
 complete -c enginectl -n "__enginectl_is 'config show'" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
 complete -c enginectl -n "__enginectl_is 'config show'" -l help -d 'Show this message and exit'

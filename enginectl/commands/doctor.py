@@ -12,6 +12,7 @@ from enginectl import text
 from enginectl.asking import find_python
 from enginectl.checkup import Finding, all_findings
 from enginectl.commands.start import PythonOption
+from enginectl.context import find_entry, one_name
 from enginectl.errors import Exit
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 from enginectl.output import out
@@ -30,7 +31,7 @@ def command(
     """Check this machine: directories, the interpreter of engines and its packages, compiler, disk, memory, limits,
     threads, config, leftovers. Exits with 10 when a check has failed; -o json has each."""
     findings: list[Finding] = []
-    for finding in all_findings(_python(name or engine, python)):
+    for finding in all_findings(_python(one_name(name, engine), python)):
         findings.append(finding)
         _show(finding)
     failed = [one for one in findings if one.level == "fail" or (strict and one.level == "warn")]
@@ -44,12 +45,12 @@ def command(
 
 
 def _python(name: str | None, given: str | None) -> str:
-    """The interpreter that this engine would get."""
+    """The interpreter that this engine would get. Raises NoSuchEngine."""
     from enginectl.rundir import load_settings
 
     if chosen := given or os.environ.get("ENGINECTL_PYTHON"):
         return find_python(chosen)
-    recorded = load_settings(name) if name else None
+    recorded = load_settings(find_entry(name, running=False).name) if name else None
     return recorded.python if recorded is not None else sys.executable
 
 

@@ -46,7 +46,7 @@ SetOption = Annotated[
         "--set",
         metavar="K=V",
         show_default=False,
-        help="An engine setting, as max_model_len=4096. May be given again. [env: ENGINECTL_K]",
+        help="A setting, as max_model_len=4096; `config show` lists them. May be given again. [env: ENGINECTL_K]",
     ),
 ]
 GpusOption = Annotated[

@@ -124,9 +124,11 @@ def user() -> str:
 def _next_steps(name: str, file: str, system: bool) -> list[str]:
     manager, sudo = ("systemctl", "sudo ") if system else ("systemctl --user", "")
     place = "/etc/systemd/system" if system else "~/.config/systemd/user"
+    made = f"enginectl unit {name}{' --system' if system else ''}"
+    save = f"{made} | sudo tee {place}/{file}" if system else f"mkdir -p {place} && {made} > {place}/{file}"
     note = [] if system else ["to run while you are logged out: loginctl enable-linger"]
     return [
-        f"save it:  enginectl unit {name}{' --system' if system else ''} | {sudo}tee {place}/{file}",
+        f"save it:  {save}",
         f"then:     {sudo}{manager} daemon-reload && {sudo}{manager} enable --now {file}",
         *note,
     ]

@@ -17,7 +17,8 @@ __enginectl_roots() {
     elif [[ -d ${HOME-} && ${HOME-} != / ]]; then state=${HOME-}/.local/state/enginectl
     else state=/tmp/enginectl-$EUID/state; fi
     if [[ ${ENGINECTL_RUNTIME_DIR-} ]]; then runtime=${ENGINECTL_RUNTIME_DIR-}
-    elif [[ ${XDG_RUNTIME_DIR-} && -O ${XDG_RUNTIME_DIR-} && -w ${XDG_RUNTIME_DIR-} ]]; then runtime=${XDG_RUNTIME_DIR-}/enginectl
+    elif [[ ${XDG_RUNTIME_DIR-} && -O $XDG_RUNTIME_DIR && -w $XDG_RUNTIME_DIR ]]; then
+        runtime=$XDG_RUNTIME_DIR/enginectl
     else runtime=/tmp/enginectl-$EUID; fi
 }
 

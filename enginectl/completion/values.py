@@ -5,10 +5,14 @@ for a closed list, or empty where nobody can know. Pure."""
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import get_args, get_origin
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from engine.config import DTYPES, EXECUTORS, FIELDS
 from enginectl.conditions import STATES
+from enginectl.control import EngineView
 from enginectl.errors_help import ERRORS
 from enginectl.models import DEFAULT_MODEL
 from enginectl.tree import Argument, Command, Option
@@ -40,6 +44,8 @@ def kind_of_option(command: Command, option: Option) -> str:
         return special
     if option.choices:
         return "=" + " ".join(option.choices)
+    if option.metavar == "KEY":
+        return "=" + " ".join(properties())
     if longest == "--engine":
         return _engines(command)
     return BY_NAME.get(longest, BY_METAVAR.get(option.metavar, ""))
@@ -60,6 +66,16 @@ def kind_of_argument(command: Command, argument: Argument) -> str:
 
 def _engines(command: Command) -> str:
     return "engine" if command.name in KNOWN_ENGINES else "running"
+
+
+def properties() -> list[str]:
+    """What `status -p` can print: the fields of an engine's page, and of what they hold."""
+    keys: list[str] = []
+    for field in fields(EngineView):
+        kinds = () if get_origin(field.type) is list else (field.type, *get_args(field.type))
+        held = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Struct)]
+        keys += [f"{field.name}.{inner.name}" for kind in held for inner in fields(kind)] or [field.name]
+    return keys
 
 
 def settings() -> dict[str, tuple[str, ...]]:

@@ -31,6 +31,11 @@ def test_names_utilities_and_ids_of_a_running_engine_are_taken_by_the_command(se
         names = shell.candidates(f"enginectl {verb} ")
         assert names == ["t"]
         served.ok(verb, *names)
+    properties = shell.candidates("enginectl status -p ")
+    assert {"state", "process.pid", "stats.kv_used_ratio"} <= set(properties)
+    assert len(served.ok("status", "t", *(f"--property={key}" for key in properties)).out.splitlines()) == len(
+        properties
+    )
     utilities = wait_until(lambda: shell.candidates("enginectl call -e t "), 10.0, "utilities")
     listed = {item["name"] for item in served.ok("call", "--list", "-o", "json").document["items"]}
     assert set(utilities) == listed
