@@ -28,6 +28,11 @@ SAMPLE_NAME = "n" * 20
 """A name as long as people give."""
 
 
+COMPILERS = ("cc", "gcc", "clang")
+TORCH_FIX = "install torch for CUDA into that interpreter, or start with --set device=cpu"
+SLOWER = "without it decoding on a CPU is slower"
+
+
 class Finding(NamedTuple):
     check: str
     level: Level
@@ -124,17 +129,32 @@ def _python_findings(python: str, facts: dict[str, str]) -> Iterator[Finding]:
         yield Finding("packages", "fail", f"missing: {', '.join(missing)}", fix)
     else:
         yield Finding("packages", "ok", there)
+    if facts.get("torch", "").endswith("+cpu") and os.path.exists("/dev/nvidiactl"):
+        yield Finding("gpu", "warn", f"there is one, but torch {facts['torch']} is built for CPUs", TORCH_FIX)
     if not facts.get("gguf") and not missing:
         fix = f"{python} -m pip install gguf"
         yield Finding("gguf", "warn", "missing: .gguf models cannot be converted", fix)
 
 
 def compiler() -> Iterator[Finding]:
-    found = next((path for name in ("c++", "g++", "clang++") if (path := shutil.which(name))), None)
-    if found:
-        yield Finding("compiler", "ok", found)
+    """A C compiler with its headers: a step of the model is compiled for this CPU at the first start."""
+    import subprocess
+
+    found = next((path for name in COMPILERS if (path := shutil.which(name))), None)
+    if found is None:
+        yield Finding("compiler", "warn", f"none; {SLOWER}", "apt-get install gcc libc6-dev")
+        return
+    source = "#include <pthread.h>\n#include <math.h>\nint main(void) { return 0; }\n"
+    argv = [found, "-x", "c", "-fsyntax-only", "-"]
+    try:
+        done = subprocess.run(argv, input=source, capture_output=True, text=True, timeout=30, check=False)
+        said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[0] if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    if said:
+        yield Finding("compiler", "warn", f"{found}: {said}; {SLOWER}", "apt-get install gcc libc6-dev")
     else:
-        yield Finding("compiler", "warn", "none: no native kernels, decoding on a CPU is slower", "apt-get install g++")
+        yield Finding("compiler", "ok", found)
 
 
 def disk() -> Iterator[Finding]:

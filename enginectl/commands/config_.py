@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 VARIABLES = (
     "ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR", "ENGINECTL_CACHE_DIR", "ENGINECTL_CONFIG", "ENGINECTL_ENGINE",
-    "ENGINECTL_OUTPUT",
+    "ENGINECTL_OUTPUT", "ENGINECTL_NATIVE_DIR",
 )  # fmt: skip
 """Variables that are neither settings nor options of a start."""
 OPTION_DEFAULTS: dict[str, object] = {"timeout": "10m", "grace": "10s", "restart": "no", "python": None, "gpus": None}

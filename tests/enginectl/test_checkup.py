@@ -59,6 +59,18 @@ def test_an_interpreter_that_is_none_or_lacks_packages_fails(tmp_path: Path) -> 
     assert "pip install 'enginectl[engine]'" in found["packages"].fix
 
 
+def test_a_compiler_is_tried_not_only_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = next(checkup.compiler())
+    assert (found.level, found.fix) == ("warn", "apt-get install gcc libc6-dev")
+    fake = tmp_path / "gcc"
+    fake.write_text("#!/bin/sh\nread line\necho 'pthread.h: No such file or directory' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    assert "pthread.h: No such file" in next(checkup.compiler()).found
+    fake.write_text("#!/bin/sh\nread line\n")
+    assert next(checkup.compiler()) == Finding("compiler", "ok", str(fake))
+
+
 @pytest.mark.parametrize(("said", "level"), [("", "ok"), ("99999", "warn"), ("junk", "warn")])
 def test_thread_settings_that_cost_speed_are_told(monkeypatch: pytest.MonkeyPatch, said: str, level: str) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", said)
