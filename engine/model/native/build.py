@@ -170,10 +170,12 @@ class Build:
                 process.kill()
                 raise BuildError(f"{compiler} took longer than {_BUILD_LIMIT_S:.0f} s") from None
         if process.returncode != 0:
-            lines = complaint.decode(errors="replace").strip().splitlines()
-            raise BuildError(
-                f"{compiler} failed with status {process.returncode}: {lines[0] if lines else 'no output'}"
-            )
+            raise BuildError(f"{compiler} failed with status {process.returncode}: {_first_error(complaint)}")
+
+
+def _first_error(complaint: bytes) -> str:
+    lines = complaint.decode(errors="replace").strip().splitlines()
+    return next((line for line in lines if "error" in line), lines[-1] if lines else "no output")
 
 
 def find_compiler() -> str:

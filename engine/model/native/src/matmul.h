@@ -32,9 +32,9 @@ INLINE vf add_pair_products(vf sum, vu a, vu b) {
 #endif
 
 /* Stops the compiler from moving loads so early that sums are spilled to memory and back. */
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && W == 16
 #define KEEP_IN_REGISTER(v) __asm__("" : "+v"(v))
-#elif defined(__AVX__)
+#elif defined(__AVX__) && W == 8
 #define KEEP_IN_REGISTER(v) __asm__("" : "+x"(v))
 #else
 #define KEEP_IN_REGISTER(v)

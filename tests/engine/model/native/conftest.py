@@ -1,0 +1,22 @@
+"""The libraries that this machine can build; where it cannot, tests that need one are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.model.native.bindings import Library
+from engine.model.native.build import levels
+from tests.support.native import built, wide_pairs
+
+KINDS = ["best", "lowest", "wide pairs"]
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def library(request: pytest.FixtureRequest) -> Library:
+    kind = {"best": levels()[0], "lowest": levels()[-1], "wide pairs": wide_pairs()}
+    return built(kind[str(request.param)])
+
+
+@pytest.fixture(scope="session")
+def best_library() -> Library:
+    return built(levels()[0])

@@ -1,0 +1,197 @@
+"""Each piece of the compiled step against torch, over shapes that fill no vector evenly, and against itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from engine.model.decoder import rope_table
+from engine.model.inputs import Row
+from engine.model.native.bindings import Library
+from engine.model.native.decoder import NativeDecoder, can_run, pack_rows
+from tests.support.native import Both, make_both, random_weights, small_config, without
+
+BF16 = torch.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> None:
+    torch.set_grad_enabled(False)
+
+
+def close(found: Tensor, expected: Tensor, share: float = 1e-5) -> None:
+    assert bool(found.isfinite().all())
+    assert float((found - expected).abs().max()) <= share * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 7, 13, 50])
+@pytest.mark.parametrize(
+    ("vocab", "hidden", "tied"), [(7, 6, True), (131, 48, True), (96, 66, False), (512, 34, False)]
+)
+def test_embedding_norm_and_head(library: Library, count: int, vocab: int, hidden: int, tied: bool) -> None:
+    config = small_config(vocab_size=vocab, hidden_size=hidden, tie_word_embeddings=tied)
+    nothing = without(without(random_weights(config, 1), "o"), "down")
+    both = make_both(library, config, nothing, length=50)
+    weights = both.weights
+    ids = torch.tensor(both.tokens[0][:count])
+    hidden_states = both.native.run([both.row(0, 0, count)], both.caches[1])
+    expected = functional.rms_norm(weights.embedding[ids], (hidden,), weights.final_norm, config.rms_norm_eps)
+    close(hidden_states, expected)
+    logits = both.native.logits(hidden_states)
+    close(logits, functional.linear(hidden_states, weights.head))
+    best, values = both.native.greedy(hidden_states)
+    assert best == logits.argmax(-1).tolist()
+    assert values == logits.amax(-1).tolist()
+
+
+@pytest.mark.parametrize("inner", [2, 30, 64, 90])
+@pytest.mark.parametrize("count", [1, 2, 5, 12, 31, 120])
+def test_mlp(library: Library, inner: int, count: int) -> None:
+    config = small_config(intermediate_size=inner)
+    both = make_both(library, config, without(random_weights(config, inner), "o"))
+    expected, found = both.run([both.row(0, 0, count)])
+    close(found, expected)
+
+
+@pytest.mark.parametrize("share", [1, 3, 7])
+@pytest.mark.parametrize("dim", [32, 64, 80, 128])
+@pytest.mark.parametrize("block_size", [8, 16, 32])
+def test_attention_of_prefills_and_decodes_together(library: Library, share: int, dim: int, block_size: int) -> None:
+    """Lengths on both sides of block and chunk borders; NaN is in all that nobody wrote."""
+    config = small_config(num_kv_heads=2, num_heads=2 * share, head_dim=dim)
+    weights = without(random_weights(config, dim + share), "down")
+    both = make_both(library, config, weights, block_size=block_size)
+    ends = (block_size, block_size + 1, 63, 130)
+    compare(both, [both.row(number, 0, end) for number, end in enumerate(ends)])
+    compare(both, [both.row(number, end, end + 1) for number, end in enumerate(ends)])
+    mixed = [both.row(0, ends[0] + 1, 70), both.row(1, ends[1] + 1, ends[1] + 2), both.row(3, 131, 200)]
+    compare(both, mixed)
+    assert bool(both.caches[1].keys.isnan().any())
+
+
+def compare(both: Both, rows: list[Row]) -> None:
+    expected, found = both.run(rows)
+    close(found, expected)
+
+
+@pytest.mark.parametrize("change", ["qkv_bias", "o_bias", "qk_norm"])
+def test_what_families_add(library: Library, change: str) -> None:
+    config = small_config(num_layers=2, **{change: True})
+    both = make_both(library, config, random_weights(config, 3))
+    compare(both, [both.row(0, 0, 9), both.row(1, 0, 1)])
+    compare(both, [both.row(0, 9, 10), both.row(1, 1, 40)])
+
+
+@pytest.mark.parametrize("storage", [torch.float32, BF16])
+def test_a_row_has_the_same_bits_alone_in_a_batch_in_chunks_and_on_any_threads(
+    library: Library, storage: torch.dtype
+) -> None:
+    config = small_config(num_layers=2, num_heads=6)
+    weights = random_weights(config, 5, storage)
+    lengths = (1, 7, 64, 150)
+    results = []
+    for threads in (1, 2, 3):
+        both = make_both(library, config, weights, storage, threads=threads)
+        rows = [both.row(number, 0, length) for number, length in enumerate(lengths)]
+        whole = both.native.run(rows, both.caches[1])
+        results.append(whole)
+        alone = torch.cat([both.native.run([row], both.caches[1]) for row in rows])
+        assert torch.equal(alone, whole)
+        pieces = [both.native.run([both.row(3, at, at + 1)], both.caches[1]) for at in range(150)]
+        assert torch.equal(torch.cat(pieces), whole[-150:])
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def test_bfloat16_stays_near_the_same_weights_in_float32(library: Library) -> None:
+    config = small_config(num_layers=3, hidden_size=96, qk_norm=True)
+    both = make_both(library, config, random_weights(config, 6, BF16), BF16)
+    rows = [both.row(number, 0, 100) for number in range(3)]
+    expected, found = both.run(rows)
+    close(found, expected, share=0.02)
+    assert both.caches[1].keys.dtype == BF16
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_shapes(library: Library, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    config = small_config(
+        vocab_size=int(random.integers(5, 400)),
+        hidden_size=2 * int(random.integers(1, 80)),
+        intermediate_size=2 * int(random.integers(1, 120)),
+        num_layers=2,
+        num_kv_heads=(kv_heads := int(random.integers(1, 4))),
+        num_heads=kv_heads * int(random.integers(1, 9)),
+        head_dim=2 * int(random.integers(1, 50)),
+    )
+    both = make_both(library, config, random_weights(config, seed), block_size=int(random.integers(1, 40)), seed=seed)
+    at = [0, 0, 0, 0]
+    for _ in range(5):
+        rows = []
+        for number in np.flatnonzero(random.random(4) < 0.7).tolist() or [0]:
+            count = int(random.choice([1, 1, random.integers(1, 39)]))
+            rows.append(both.row(number, at[number], at[number] + count))
+            at[number] += count
+        expected, found = both.run(rows)
+        close(found, expected, share=1e-4)
+
+
+def test_of_equal_logits_the_first_wins_and_nan_is_told(best_library: Library) -> None:
+    config = small_config(vocab_size=4000, tie_word_embeddings=False)
+    weights = random_weights(config, 2)
+    weights.head[1000:] = weights.head[:1000].repeat(3, 1)
+    both = make_both(best_library, config, weights)
+    hidden = torch.randn(9, config.hidden_size, generator=torch.Generator().manual_seed(1))
+    ids, _ = both.native.greedy(hidden)
+    assert max(ids) < 1000
+    hidden[4, 7] = torch.nan
+    ids, values = both.native.greedy(hidden)
+    assert [math.isnan(value) for value in values] == [index == 4 for index in range(9)]
+    assert all(0 <= token < 4000 for token in ids)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "start", "table"),
+    [([131], 0, [0]), ([-1], 0, [0]), ([1], 16, [0]), ([1], 0, [10**9]), ([1], 0, [-1]), ([1], 600, list(range(40)))],
+)
+def test_what_would_reach_outside_is_refused(
+    best_library: Library, tokens: list[int], start: int, table: list[int]
+) -> None:
+    config = small_config()
+    both = make_both(best_library, config, random_weights(config, 1))
+    with pytest.raises(IndexError):
+        both.native.run([Row(tokens, start, 1, np.array(table))], both.caches[1])
+
+
+def test_a_cache_of_another_kind_is_refused(best_library: Library) -> None:
+    config = small_config()
+    both = make_both(best_library, config, random_weights(config, 1, BF16), BF16)
+    with pytest.raises(ValueError, match="KV cache"):
+        both.native.run([both.row(0, 0, 3)], both.caches[0])
+
+
+def test_models_that_it_cannot_run_are_known() -> None:
+    assert can_run(small_config(), BF16)
+    assert not can_run(small_config(), torch.float16)
+    assert not can_run(small_config(intermediate_size=7), torch.float32)
+
+
+def test_closing_ends_its_threads_and_may_be_done_twice(best_library: Library) -> None:
+    config = small_config()
+    native = NativeDecoder(best_library, config, rope_table(config, 64), BF16, 3, 16)
+    assert native.threads == 3
+    native.close()
+    native.close()
+
+
+def test_packed_rows() -> None:
+    parts = pack_rows([Row([5, 6], 3, 2, np.array([9])), Row([7], 0, 1, np.array([4, 2]))])
+    assert parts.ids.tolist() == [5, 6, 7]
+    assert parts.positions.tolist() == [3, 4, 0]
+    assert parts.rows.tolist() == [[0, 3, 2, 0], [2, 0, 1, 1]]
+    assert parts.blocks.tolist() == [9, 4, 2]
