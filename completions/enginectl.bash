@@ -79,6 +79,7 @@ __enginectl_setting() {
         enable_prefix_caching=*) found=(enable_prefix_caching=true enable_prefix_caching=false) ;;
         executor=*) found=(executor=uniproc executor=null) ;;
         device=*) found=(device=auto device=cpu device=cuda) ;;
+        kernels=*) found=(kernels=auto kernels=native kernels=eager) ;;
         allow_unsafe_calls=*) found=(allow_unsafe_calls=true allow_unsafe_calls=false) ;;
         log_level=*) found=(log_level=debug log_level=info log_level=warning log_level=error) ;;
         *=*) ;;

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import enginectl
-from engine.config import FIELDS
-from enginectl.completion.values import settings
-from enginectl.config import OPTIONS, PREFIX, default_of
+from enginectl.config import PREFIX, default_of
 from enginectl.errors import EXIT_MEANINGS, Exit
 from enginectl.errors_help import ERRORS
+from enginectl.settings_help import OPTIONS, SETTINGS
 from enginectl.tree import Command, Option
 from enginectl.verbs import GRID
 from tools.roff import literal, to_roff
@@ -131,13 +130,17 @@ def verbs(tree: list[Command]) -> str:
 
 
 def setting_rows() -> str:
-    known = settings()
     lines = []
-    for name in FIELDS:
+    for name, meaning in SETTINGS.items():
         default = default_of(name)
-        text = "true" if default is True else "false" if default is False else default
-        said = f"default {text}" if default is not None else "no default"
-        values = f"; one of {', '.join(known[name])}" if known[name] else ""
-        lines.append(f"**{name}**\n:   {said}{values}; `{PREFIX}{name.upper()}`")
-    lines += [f"**{name}**\n:   option of `start`; `{PREFIX}{name.upper()}`" for name in OPTIONS]
+        said = [f"One of {', '.join(meaning.values)}." if meaning.values else ""]
+        said += [
+            f"Default: {str(default).lower() if isinstance(default, bool) else default}." if default is not None else ""
+        ]
+        lines.append(_key(name, " ".join(filter(None, [meaning.text, *said]))))
+    lines += [_key(name, f"{meaning.text} An option, not of the engine.") for name, meaning in OPTIONS.items()]
     return "\n".join(lines)
+
+
+def _key(name: str, text: str) -> str:
+    return f"**{name}**\n:   {text} `{PREFIX}{name.upper()}`"

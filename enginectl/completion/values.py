@@ -10,11 +10,11 @@ from typing import get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import fields
 
-from engine.config import DTYPES, EXECUTORS, FIELDS
 from enginectl.conditions import STATES
 from enginectl.control import EngineView
 from enginectl.errors_help import ERRORS
 from enginectl.models import DEFAULT_MODEL
+from enginectl.settings_help import SETTINGS
 from enginectl.tree import Argument, Command, Option
 from enginectl.verbs import VERBS
 
@@ -80,10 +80,4 @@ def properties() -> list[str]:
 
 def settings() -> dict[str, tuple[str, ...]]:
     """Names for --set, each with the values it can have where there are few."""
-    known: dict[str, tuple[str, ...]] = {}
-    for name, field in FIELDS.items():
-        known[name] = ("true", "false") if field.type is bool or bool in get_args(field.type) else ()
-    known["dtype"], known["executor"] = DTYPES, EXECUTORS
-    known["device"] = ("auto", "cpu", "cuda")
-    known["log_level"] = ("debug", "info", "warning", "error")
-    return known
+    return {name: meaning.values for name, meaning in SETTINGS.items()}

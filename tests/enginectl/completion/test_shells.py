@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 
+from engine.config import FIELDS, EngineConfig
 from enginectl.config import parse_sets
 from enginectl.group import VerbGroup, build
 from enginectl.tree import Command, command_tree, leaves
@@ -98,13 +100,16 @@ def _with_value(metavar: str, name: str, choices: tuple[str, ...]) -> list[str]:
 
 
 def test_each_setting_that_is_offered_is_a_setting(shell: Shell | Fish) -> None:
+    known = set()
     for word in shell.candidates("enginectl start --set "):
-        values = [word] if not word.endswith("=") else shell.candidates(f"enginectl start --set {word}")
+        values = shell.candidates(f"enginectl start --set {word}") if word.endswith("=") else [word]
+        known.add(word.partition("=")[0])
         for value in values:
-            if not value.endswith("="):
-                parse_sets([value])
-            elif "model" not in value:
-                parse_sets([f"{value}1"])
+            name, _, text = value.partition("=")
+            if text:
+                layer = parse_sets([value])
+                msgspec.convert({"model": "m", name: layer[name].value}, EngineConfig)
+    assert known == set(FIELDS)
 
 
 def test_tab_puts_in_the_only_word_and_quotes_what_has_to_be(shell: Shell | Fish) -> None:
