@@ -77,7 +77,7 @@ def rest_of(asked: Asked, mode: SampledMode, *, moves_seed: bool) -> list[bytes]
 
 
 def _check(row: list[Raw], params: dict[str, Raw], mode: SampledMode) -> None:
-    if any(len(row) > place and row[place] not in (NIL, b"\xc2") for place in (EMBEDS, RESUMABLE)):
+    if any(len(row) > place and bytes(row[place]) not in (b"\xc0", b"\xc2") for place in (EMBEDS, RESUMABLE)):
         raise NotResumable("its prompt is not token ids alone")
     if params.get("structured_outputs", NIL) != NIL:
         raise NotResumable("structured output cannot begin in the middle")

@@ -131,9 +131,7 @@ class RawFrontend:
     def close(self) -> None:
         self._context.destroy(linger=0)
 
-    def _bind(
-        self, kind: int, name: str, hwm: int = 0, address: str | None = None
-    ) -> tuple[zmq.Socket[bytes], str]:
+    def _bind(self, kind: int, name: str, hwm: int = 0, address: str | None = None) -> tuple[zmq.Socket[bytes], str]:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 0)
