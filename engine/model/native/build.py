@@ -104,14 +104,22 @@ def is_whole(file: Path) -> bool:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
-    with open(handle, "rb") as stream:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-            return False
-        if info.st_size > _MAX_LIBRARY_BYTES:
-            return False
-        content = stream.read()
+    try:
+        content = _read_own(handle)
+    finally:
+        os.close(handle)
     return content.endswith(_trailer(content[: -len(_TRAILER) - 32]))
+
+
+def _read_own(handle: int) -> bytes:
+    """The content of a plain file of sane size that this user alone can write; else nothing."""
+    info = os.fstat(handle)
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        return b""
+    if info.st_size > _MAX_LIBRARY_BYTES:
+        return b""
+    with open(handle, "rb", closefd=False) as stream:
+        return stream.read()
 
 
 def _trailer(content: bytes) -> bytes:

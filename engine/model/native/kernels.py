@@ -60,7 +60,7 @@ class Kernels:
                     self.state, self.detail = "native", library.description().decode()
                     return library
             except EngineError as error:
-                self._refuse(str(error), is_last=False)
+                self._refuse(str(error))
         if self._setting == "native":
             raise ModelError(f"the compiled step cannot be had: {self.detail}; use kernels=auto or eager")
         return None
@@ -101,8 +101,8 @@ class Kernels:
                 if library is not None and not self._closed:
                     self._arrived = pack(library)
         except Exception as error:  # an optional thing must not end the engine
-            log.exception("the compiled step is not used")
             self._refuse(f"{type(error).__name__}: {error}")
+            self._give_up()
 
     def _build_any(self) -> Library | None:
         for level in levels():
@@ -112,8 +112,8 @@ class Kernels:
             try:
                 return self._use(self._build.run())
             except EngineError as error:
-                self._refuse(str(error), is_last=False)
-        log.warning("the compiled step is not used: %s", self.detail)
+                self._refuse(str(error))
+        self._give_up()
         return None
 
     def _use(self, file: Path) -> Library:
@@ -125,6 +125,12 @@ class Kernels:
         check_library(library, self._storage)
         return library
 
-    def _refuse(self, why: str, *, is_last: bool = True) -> None:
-        self.state, self.detail = "eager", why
-        log.log(logging.DEBUG if not is_last or self._closed else logging.WARNING, "no compiled step: %s", why)
+    def _refuse(self, why: str) -> None:
+        """One attempt failed; there may be another."""
+        self.detail = why
+        log.debug("no compiled step: %s", why)
+
+    def _give_up(self) -> None:
+        self.state = "eager"
+        if not self._closed:
+            log.warning("the compiled step is not used, torch is: %s", self.detail)
