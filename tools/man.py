@@ -104,7 +104,7 @@ def _generated(mark: str, words: list[str], command: Command | None, tree: list[
 
 
 def options(command: Command) -> str:
-    arguments = [f"*{one.metavar}*\n:   {one.help or 'See above.'}" for one in command.arguments if one.help]
+    arguments = [f"*{one.metavar}*\n:   {one.help}" for one in command.arguments if one.help]
     return "\n".join([*arguments, *(f"{_names(option)}\n:   {option.help}" for option in command.options)])
 
 

@@ -21,7 +21,7 @@ REQUEST = """
 from enginectl.client import Engine, open_control
 from engine.messages import SamplingParams
 with Engine(open_control("qwen")) as engine:
-    list(engine.generate([3, 4, 5], SamplingParams(max_tokens=600, ignore_eos=True), request_id="chatcmpl-91c"))
+    list(engine.generate([3, 4, 5], SamplingParams(max_tokens=1500, ignore_eos=True), request_id="chatcmpl-91c"))
 """
 
 

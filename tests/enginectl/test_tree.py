@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from enginectl.group import build, tidy
 from enginectl.tree import command_tree, leaves
 from enginectl.verbs import VERBS
 
@@ -26,3 +27,14 @@ def test_leaves_are_what_does_something() -> None:
     names = [command.name for command in leaves(command_tree())]
     assert "model convert" in names
     assert "model" not in names
+
+
+def test_every_option_and_argument_is_explained_with_its_environment_twin() -> None:
+    for verb in VERBS.values():
+        found = build(verb)
+        for command in getattr(found, "commands", {"": found}).values():
+            for param in command.params:
+                assert param.help, (verb.name, param.name)
+                if param.envvar:
+                    with command.context_class(command, info_name=verb.name) as ctx:
+                        assert f"[env: {param.envvar}]" in tidy(param.get_help_record(ctx))[1]
