@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from enginectl import config
@@ -16,6 +16,7 @@ from enginectl.context import DEFAULT_NAME, with_suggestion
 from enginectl.errors import NoSuchEngine, StartFailed, UsageError
 from enginectl.models import DEFAULT_MODEL, resolve_model
 from enginectl.output import Output
+from enginectl.outside import Outside, OutsideOptions, outside_of
 from enginectl.rundir import known_names, load_settings
 from enginectl.settings import EngineSettings, check_settings
 
@@ -30,6 +31,7 @@ class Asked:
     layer: Layer
     recorded: EngineSettings | None
     given: frozenset[str]
+    outside: Outside = field(default_factory=Outside)
 
     @property
     def timeout_s(self) -> float:
@@ -37,7 +39,9 @@ class Asked:
 
     @property
     def python(self) -> str:
-        return find_python(str(self.layer["python"].value)) if "python" in self.layer else sys.executable
+        if "python" in self.layer and not (self.layer["python"].origin == "recorded" and self.outside.python):
+            return find_python(str(self.layer["python"].value))
+        return self.outside.python or sys.executable
 
     @property
     def model(self) -> str:
@@ -53,6 +57,7 @@ def ask(
     restart: str | None = None,
     python: str | None = None,
     timeout_s: float | None = None,
+    outside: OutsideOptions | None = None,
 ) -> Asked:
     """All layers of one start, resolved. Raises UsageError, or NoSuchEngine for a new name without a model."""
     name = check_start_name(name or DEFAULT_NAME)
@@ -68,6 +73,10 @@ def ask(
             flags[key] = Value(value, "flag")
     environment = config.environment_layer(os.environ)
     recorded = load_settings(name)
+    is_same = recorded is not None and model is None
+    around = outside_of(recorded if is_same else None, **(outside or {}))
+    if around.model:
+        flags["model"] = Value(around.model, "flag")
     layers = [flags, environment, _recorded_layer(recorded, flags | environment), *config.file_layers(name, os.environ)]
     resolved = config.resolve(layers)
     if "model" not in resolved:
@@ -75,7 +84,7 @@ def ask(
             raise _is_a_model(name) if (Path(name) / "config.json").exists() else _unknown_name(name)
         resolved["model"] = Value(DEFAULT_MODEL, "default")
     given = frozenset(key for key in ("restart", "python", "gpus") if key in flags or key in environment)
-    return Asked(name=name, layer=resolved, recorded=recorded, given=given)
+    return Asked(name=name, layer=resolved, recorded=recorded, given=given | around.typed, outside=around)
 
 
 def _recorded_layer(recorded: EngineSettings | None, typed: Layer) -> Layer:
@@ -143,8 +152,7 @@ def make_settings(asked: Asked, out: Output) -> EngineSettings:
     if layer["model"].origin == "recorded" and asked.model == known and os.path.isdir(asked.model):
         path, label = asked.model, asked.recorded.model_label if asked.recorded else ""
     else:
-        model = resolve_model(asked.model, python, out)
-        path, label = str(model.path), model.label
+        path, label = _find_model(asked, python, out)
     values = {key: value.value for key, value in layer.items() if key not in config.OPTIONS} | {"model": path}
     typed = sorted(
         key
@@ -152,17 +160,28 @@ def make_settings(asked: Asked, out: Output) -> EngineSettings:
         if key not in config.OPTIONS and not value.origin.startswith("/") and key != "model"
     )
     return check_settings(
-        EngineSettings(
-            name=asked.name,
-            config=values,
-            python=python,
-            typed=typed,
-            model_label=label,
-            gpus=parse_gpus(str(layer["gpus"].value)) if "gpus" in layer else None,
-            restart=str(layer["restart"].value) if "restart" in layer else "no",
-            start_timeout_s=max(DEFAULT_TIMEOUT_S, asked.timeout_s),
+        asked.outside.apply(
+            EngineSettings(
+                name=asked.name,
+                config=values,
+                python=python,
+                typed=typed,
+                model_label=label,
+                gpus=parse_gpus(str(layer["gpus"].value)) if "gpus" in layer else None,
+                restart=str(layer["restart"].value) if "restart" in layer else "no",
+                start_timeout_s=max(DEFAULT_TIMEOUT_S, asked.timeout_s),
+            )
         )
     )
+
+
+def _find_model(asked: Asked, python: str, out: Output) -> tuple[str, str]:
+    """(path, label). A foreign engine looks names up itself, so what is no file here is its business."""
+    is_here = os.path.exists(os.path.expanduser(asked.model)) or asked.model == DEFAULT_MODEL
+    if asked.outside.engine == "vllm" and not is_here:
+        return asked.model, asked.model
+    model = resolve_model(asked.model, python, out)
+    return str(model.path), model.label
 
 
 def check_interpreter(settings: EngineSettings) -> None:
@@ -171,6 +190,9 @@ def check_interpreter(settings: EngineSettings) -> None:
 
     from enginectl.launch import child_environment
 
+    if settings.engine == "vllm":
+        check_foreign(settings)
+        return
     wanted = ["engine"] if settings.config.get("executor") == "null" else ["engine", "torch", "numpy", "safetensors"]
     code = f"import importlib.util as u; print(*[m for m in {wanted!r} if u.find_spec(m) is None])"
     try:
@@ -196,4 +218,24 @@ def check_interpreter(settings: EngineSettings) -> None:
                 f"{settings.python} -m pip install 'enginectl[engine]'",
                 "--python PATH of an interpreter that has it",
             ],
+        )
+
+
+def check_foreign(settings: EngineSettings) -> None:
+    """Whether vLLM is installed for that interpreter; its import takes too long to try. Raises StartFailed."""
+    import subprocess
+
+    code = "import importlib.util as u; print(u.find_spec('vllm') is not None)"
+    try:
+        found = subprocess.run(
+            [settings.python, "-c", code], capture_output=True, text=True, timeout=30, cwd="/", check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StartFailed(f"the interpreter {settings.python} does not run", cause=str(error), id="E1204") from None
+    if found.stdout.strip() != "True":
+        raise StartFailed(
+            f"vLLM is not installed for {settings.python}",
+            cause="there is no module named vllm",
+            id="E1204",
+            try_=["--python PATH of an interpreter that has it"],
         )

@@ -28,6 +28,14 @@ EXAMPLES = (
     ("end one request, leave the others", "enginectl abort ID"),
 )
 
+REST = "enginectl.rest"
+
+
+def rest_of(ctx: Any) -> list[str] | None:
+    """What stood behind `--`; None when there was none."""
+    found: list[str] | None = ctx.meta.get(REST)
+    return found
+
 
 def build(verb: Verb) -> Any:
     """The click command of a verb; imports its module."""
@@ -44,6 +52,8 @@ def build(verb: Verb) -> Any:
         app.command(verb.name, cls=VerbCommand, help=text, epilog=epilog, context_settings=settings)(entry)
         command = typer.main.get_command(app)
     command.name = verb.name
+    if isinstance(command, VerbCommand):
+        command.takes_rest = getattr(module, "TAKES_REST", False)
     return command
 
 
@@ -67,6 +77,17 @@ def tidy(record: tuple[str, str]) -> tuple[str, str]:
 
 class VerbCommand(typer.core.TyperCommand):
     """One verb; its help shows defaults and environment twins alike for every option."""
+
+    takes_rest = False
+    """Words behind `--` are not its arguments but a command or arguments for somebody else: rest_of(context)."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if self.takes_rest and "--" in args:
+            cut = args.index("--")
+            ctx.meta[REST] = args[cut + 1 :]
+            args = args[:cut]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for kind, title in (("argument", "Arguments"), ("option", "Options")):

@@ -145,6 +145,10 @@ def _living(view: EngineView) -> list[str]:
         lines += timeline_lines(view.phases)
     if view.next_restart_in_s is not None:
         lines.append(f"  restarts in {text.seconds(view.next_restart_in_s)}")
+    if view.frontend:
+        lines.append(f"  frontend         {text.one_line(view.frontend, 200)}")
+    if view.http:
+        lines.append(f"  serves           {view.http}")
     lines += ready_lines(view)
     lines += _figures(view)
     if view.restarts:

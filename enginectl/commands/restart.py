@@ -9,7 +9,7 @@ import typer
 from enginectl import text
 from enginectl.context import find_entry, look, one_name
 from enginectl.control import EngineView, RestartArgs
-from enginectl.errors import CtlError, EngineDied, Exit, StartFailed, Unreachable
+from enginectl.errors import CtlError, EngineDied, Exit, StartFailed, Unreachable, UsageError
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, YesOption, duration
 from enginectl.output import out, plain
 from enginectl.rundir import EngineEntry
@@ -41,6 +41,28 @@ def command(
             help="How long I wait for ready.",
         ),
     ] = 600.0,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Clients wait instead of failing; the new engine goes on where it stopped.")
+    ] = False,
+    hold_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--hold-limit",
+            parser=duration,
+            metavar="DURATION",
+            show_default="as started, else 2m",
+            help="How long they wait at most.",
+        ),
+    ] = None,
+    hold_sampled: Annotated[
+        str | None,
+        typer.Option(
+            "--hold-sampled",
+            metavar="resume|fail",
+            show_default="as started",
+            help="What held requests do that are sampled.",
+        ),
+    ] = None,
     yes: YesOption = False,
     engine: EngineOption = None,
     output: OutputOption = Format.text,
@@ -54,21 +76,26 @@ def command(
         out.say(f"{entry.name}  is not running; starting it")
         return start_and_watch(ask(entry.name, timeout_s=timeout), detach=False)
     view = look(entry)
-    if view.stats and view.stats.running + view.stats.waiting:
+    if not hold and view.stats and view.stats.running + view.stats.waiting:
         flying = text.count(view.stats.running + view.stats.waiting, "request")
         out.confirm(
             f"restart ends {flying} in flight of {entry.name}", yes=yes, retry=f"enginectl restart {entry.name} --yes"
         )
-    return _show(_restart(entry, grace, timeout))
+    if hold_sampled not in (None, "resume", "fail"):
+        raise UsageError(f"--hold-sampled {hold_sampled!r}: one of resume, fail")
+    args = RestartArgs(
+        grace_s=grace, timeout_s=timeout, hold=hold, hold_limit_s=hold_limit,
+        hold_sampled=hold_sampled,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return _show(_restart(entry, args))
 
 
-def _restart(entry: EngineEntry, grace_s: float, timeout_s: float) -> EngineView:
+def _restart(entry: EngineEntry, args: RestartArgs) -> EngineView:
     """The view of the engine that is up again."""
     from enginectl.client import open_control
     from enginectl.starting import StartShow, check_start, start_failed
 
     show = StartShow(entry.name, out)
-    args = RestartArgs(grace_s=grace_s, timeout_s=timeout_s)
     last: EngineView | None = None
     try:
         with open_control(entry.name) as client, client.stream("restart", args, EngineView, EngineView) as stream:

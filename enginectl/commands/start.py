@@ -13,7 +13,8 @@ from enginectl.asking import Asked, ask, check_interpreter, make_settings
 from enginectl.context import LOOK_TIMEOUT_S, look, one_name
 from enginectl.control import EngineView
 from enginectl.errors import CtlError, Exit
-from enginectl.options import EngineOption, Format, OutputOption, duration
+from enginectl.group import rest_of
+from enginectl.options import Format, OutputOption, duration
 from enginectl.output import out, plain
 from enginectl.rundir import EngineEntry
 from enginectl.views import ready_lines
@@ -21,7 +22,9 @@ from enginectl.views import ready_lines
 EXAMPLES = (
     "enginectl start",
     "enginectl start qwen --model ~/models/qwen --set max_model_len=8192 --restart on-failure",
+    "enginectl start qwen -- vllm serve ~/models/qwen --port 8000",
 )
+TAKES_REST = True
 
 StartName = Annotated[
     str | None,
@@ -66,7 +69,43 @@ PythonOption = Annotated[
 ]
 
 
+KindOption = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="KIND", show_default=False, help="enginectl, or vllm: `vllm serve --headless`."),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option("-e", metavar="NAME", envvar="ENGINECTL_ENGINE", show_default=False, help="The same as NAME."),
+]
+JoinOption = Annotated[
+    str | None,
+    typer.Option(
+        "--join",
+        metavar="ADDRESS",
+        show_default=False,
+        help="Be the engine of the frontend whose handshake is at tcp://HOST:PORT.",
+    ),
+]
+HoldOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--hold/--no-hold", show_default=False, help="Clients wait, not fail, while a restart replaces the engine."
+    ),
+]
+HoldLimitOption = Annotated[
+    str | None,
+    typer.Option("--hold-limit", metavar="DURATION", show_default="2m", help="How long they wait at most."),
+]
+HoldSampledOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hold-sampled", metavar="resume|fail", show_default="resume", help="What held requests do that are sampled."
+    ),
+]
+
+
 def command(
+    context: typer.Context,
     name: StartName = None,
     model: ModelOption = None,
     set: SetOption = None,
@@ -88,7 +127,12 @@ def command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show settings and memory arithmetic, start nothing.")
     ] = False,
-    engine: EngineOption = None,
+    join: JoinOption = None,
+    kind: KindOption = None,
+    hold: HoldOption = None,
+    hold_limit: HoldLimitOption = None,
+    hold_sampled: HoldSampledOption = None,
+    engine: NameOption = None,
     output: OutputOption = Format.text,
 ) -> None:
     """Start an engine in the background and wait until it is ready. Ctrl-C stops watching, not the engine."""
@@ -100,7 +144,11 @@ def command(
         restart=restart,
         python=python,
         timeout_s=timeout,
-    )
+        outside={
+            "engine": kind, "join": join, "hold": hold, "hold_limit": hold_limit, "hold_sampled": hold_sampled,
+            "rest": rest_of(context),
+        },
+    )  # fmt: skip
     if dry_run:
         from enginectl.dry_run import show_plan
 

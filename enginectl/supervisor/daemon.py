@@ -25,6 +25,7 @@ from enginectl.errors import BadRuntimeDir, CtlError, EngineDied, StartFailed, W
 from enginectl.record import LastStart, read_json, write_json
 from enginectl.rundir import EnginePaths, make_runtime_dir
 from enginectl.settings import EngineSettings
+from enginectl.supervisor.api_server import ApiServer
 from enginectl.supervisor.bridge import Bridge
 from enginectl.supervisor.calls import Calls
 from enginectl.supervisor.child import Child, StatusLine, reap_orphans
@@ -47,6 +48,7 @@ from enginectl.supervisor.seats import Seat
 from enginectl.supervisor.server import Server
 from enginectl.supervisor.stats import StatsBook
 from enginectl.supervisor.stopping import Stop
+from enginectl.supervisor.tables import Tables
 from enginectl.supervisor.traffic import Traffic
 from enginectl.supervisor.view import engine_view, record_of, state_of
 
@@ -82,8 +84,14 @@ class Daemon:
         self.flight = FlightRing()
         self.relay = Relay(self.loop, self.context, base, self)
         self.calls = Calls(self.loop, self.relay)
+        self.tables = Tables(self.loop, self.calls)
         self.traffic = Traffic(self)
-        self.bridge = Bridge(self, settings.join) if settings.join else None
+        self.api: ApiServer | None = None
+        """The frontend of a command that was split."""
+        if settings.frontend_args is not None:
+            self.api = ApiServer(self, settings)
+        join = self.api.handshake_address if self.api is not None else settings.join
+        self.bridge = Bridge(self, join) if join else None
         self.server = Server(self.loop, self.context, base, lambda session: dispatch(self, session))
         self.hints = Hints(base)
         self.notifier = Notifier()
@@ -201,7 +209,10 @@ class Daemon:
             self.changed()
 
     def on_ready(self, response: EngineCoreReadyResponse) -> None:
-        self.became_ready.set_result(response)
+        if self.api is None or self.api.serves:
+            self.became_ready.set_result(response)
+        else:
+            self.loop.spawn(self.api.serve(response))
 
     def on_join_trouble(self, text: str) -> None:
         """The frontend's handshake does not go on: a start fails with it, later it is only told."""

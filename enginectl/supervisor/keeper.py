@@ -76,6 +76,8 @@ async def run_once(daemon: Daemon) -> None:
         daemon.events.add("spawn", f"engine pid {child.pid}")
         if not daemon.kind.tells_phases:
             daemon.tracker.on_line(StatusLine(phase="handshake", event="begin"))
+        if daemon.api is not None:
+            daemon.api.start()
         if daemon.bridge is not None:
             daemon.bridge.open()
     daemon.write_record()
@@ -277,6 +279,8 @@ async def finish(daemon: Daemon) -> None:
     """The post-mortem is written, everybody hears the end, the loop stops."""
     try:
         renounce(daemon)
+        if daemon.api is not None:
+            await daemon.api.end()
         daemon.over.set_result(None)
         daemon.changed()
         daemon.write_record(ended=True)
