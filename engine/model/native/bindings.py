@@ -6,7 +6,7 @@ structs here are those of src/model.c, field by field."""
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from enum import IntEnum
 from pathlib import Path
 
@@ -59,6 +59,9 @@ class Library:
         self.set_vector = _function(library, "ek_set_vector", None, c_void_p, c_int, c_int, c_void_p)
         self.step = _function(library, "ek_step", c_int, c_void_p, POINTER(Batch))
         self.logits = _function(library, "ek_logits", c_int, c_void_p, c_void_p, c_int, c_void_p)
+        self.read = _function(library, "ek_read", c_float, c_void_p, c_void_p, c_int64)
+        self.multiply_adds = _function(library, "ek_multiply_adds", c_double, c_void_p, c_int)
+        self.product = _function(library, "ek_product", c_int, c_void_p, c_int, c_int, c_void_p, c_int, c_void_p)
         self.greedy = _function(library, "ek_greedy", c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p)
 
 

@@ -178,6 +178,21 @@ class NativeDecoder:
         self._checked(self._library.greedy(self._model, *arguments))
         return ids.tolist(), values.tolist()
 
+    # ---- for benchmarks
+
+    def product(self, layer: int, name: Matrix, rows: Tensor, out: Tensor) -> None:
+        """rows (B, inputs) float32 times one matrix alone; gate and up are one, by Matrix.GATE."""
+        arguments = (layer, name, rows.data_ptr(), len(rows), out.data_ptr())
+        self._checked(self._library.product(self._model, *arguments))
+
+    def read(self, values: Tensor) -> None:
+        """Reads all of it once, on all threads; a multiple of 256 KiB."""
+        self._library.read(self._model, values.data_ptr(), values.numel() * values.element_size())
+
+    def multiply_adds(self, tasks: int) -> float:
+        """Keeps all threads multiplying in registers; returns how many multiply-adds of single numbers that were."""
+        return float(self._library.multiply_adds(self._model, tasks))
+
     def _checked(self, status: int) -> None:
         if status:
             raise MemoryError("no memory for the scratch space of this step")

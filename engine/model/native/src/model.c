@@ -5,6 +5,7 @@
  * written. Owns the packed weights, scratch memory and threads of one model; dies in ek_free. One call at a time for a
  * model. Nothing is checked here beyond memory: the caller has. Returns 0, or -1 when there was no memory. */
 #include "attention.h"
+#include "limits.h"
 #include "matmul.h"
 #include "pieces.h"
 #include "pool.h"
@@ -383,5 +384,37 @@ EXPORT int ek_greedy(struct model *m, const float *hidden, int rows, int64_t *id
         ids[r] = MAX(0, best.index);
         values[r] = best.value;
     }
+    return 0;
+}
+
+/* ---- for benchmarks */
+
+/* Reads `bytes`, a multiple of 256 KiB, once, on all threads. */
+EXPORT float ek_read(struct model *m, const float *from, int64_t bytes) {
+    struct reading reading = {from, (size_t)bytes, {0}};
+    pool_run(&m->pool, read_task, &reading, (int)(bytes / READ_BLOCK));
+    return reading.sums[0];
+}
+
+/* Returns how many multiply-adds of single numbers were done, on all threads. */
+EXPORT double ek_multiply_adds(struct model *m, int tasks) {
+    float sums[MAX_THREADS] = {0};
+    pool_run(&m->pool, chain_task, sums, tasks);
+    return sums[0] < 0 ? 0 : (double)tasks * CHAINS * CHAIN_STEPS * W;
+}
+
+/* a (rows, inputs) float32 times one matrix of one layer -> out (rows, outputs). Gate and up are one, by GATE. */
+EXPORT int ek_product(struct model *m, int layer, int name, const float *a, int rows, float *out) {
+    struct layer *l = &m->layers[layer];
+    struct matrix *matrices[] = {&l->qkv, &l->o, &l->gate_up, &l->gate_up, &l->down, &m->head};
+    const struct matrix *matrix = matrices[name];
+    struct product p = product_of(m, matrix, a, rows, STORE, out, matrix->outputs);
+    if (reserve(m, rows, rows, 1) != 0) return -1;
+    if (m->rows_kind == PAIRS) {
+        void *to = name == DOWN ? m->gated : name == O ? m->attended : m->normed;
+        write_numbers(to, a, rows * matrix->inputs, 1);
+        p.a = to;
+    }
+    multiply(&m->pool, &p);
     return 0;
 }
