@@ -106,13 +106,15 @@ __enginectl_table() {
             args=('=show check') ;;
         " start")
             [[ ${2-} ]] && return
-            flags=(-d --detach --foreground --dry-run -h --help)
-            valued=('--model model' '--set setting' '--gpus -' '--restart =no on-failure always' '--python file' '--timeout -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
+            foreign=1
+            flags=(-d --detach --foreground --dry-run --hold --no-hold -h --help)
+            valued=('--model model' '--set setting' '--gpus -' '--restart =no on-failure always' '--python file' '--timeout -' '--join -' '--engine =enginectl vllm' '--hold-limit -' '--hold-sampled =resume fail' '-e engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " run")
             [[ ${2-} ]] && return
-            flags=(-h --help)
-            valued=('--model model' '--set setting' '--gpus -' '--restart =no on-failure always' '--python file' '-e engine' '--engine engine' '-o =text json' '--output =text json')
+            foreign=1
+            flags=(--hold --no-hold -h --help)
+            valued=('--model model' '--set setting' '--gpus -' '--restart =no on-failure always' '--python file' '--join -' '--engine =enginectl vllm' '--hold-limit -' '--hold-sampled =resume fail' '-e engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " drain")
             [[ ${2-} ]] && return
@@ -126,8 +128,8 @@ __enginectl_table() {
             args=('running*') ;;
         " restart")
             [[ ${2-} ]] && return
-            flags=(-y --yes -h --help)
-            valued=('--grace -' '--timeout -' '-e engine' '--engine engine' '-o =text json' '--output =text json')
+            flags=(--hold -y --yes -h --help)
+            valued=('--grace -' '--timeout -' '--hold-limit -' '--hold-sampled =resume fail' '-e engine' '--engine engine' '-o =text json' '--output =text json')
             args=(engine) ;;
         " kill")
             [[ ${2-} ]] && return
@@ -345,7 +347,7 @@ __enginectl_reply() {
 }
 
 _enginectl() {
-    local IFS=$' \t\n' cur path= engine= wanted= ended= files= dirs= before= word
+    local IFS=$' \t\n' cur path= engine= wanted= ended= foreign= files= dirs= before= word
     local -a words=() found=() flags=() valued=() args=()
     local -i count=0
     COMPREPLY=()
@@ -353,6 +355,7 @@ _enginectl() {
     cur=${words[${#words[@]} - 1]}
     __enginectl_table ""
     __enginectl_walk
+    [[ $ended && $foreign ]] && return
     word=$cur
     if [[ $wanted ]]; then
         __enginectl_kind "${wanted#-}"

@@ -69,21 +69,22 @@ function __enginectl_settings
 end
 
 set -g __enginectl_paths 'start' 'run' 'drain' 'stop' 'restart' 'kill' 'ps' 'status' 'requests' 'top' 'explain' 'events' 'logs' 'stacks' 'dump' 'metrics' 'probe' 'wait' 'generate' 'chat' 'call' 'abort' 'cordon' 'uncordon' 'pause' 'resume' 'sleep' 'wake' 'model' 'doctor' 'config' 'unit' 'completion' 'version' 'help' 'model ls' 'model fetch' 'model convert' 'config show' 'config check'
+set -g __enginectl_takers 'start' 'run'
 
 function __enginectl_valued
     switch $argv[1]
         case ''
             echo -o\n--output
         case 'start'
-            string join \n -- --model --set --gpus --restart --python --timeout -e --engine -o --output
+            string join \n -- --model --set --gpus --restart --python --timeout --join --engine --hold-limit --hold-sampled -e -o --output
         case 'run'
-            string join \n -- --model --set --gpus --restart --python -e --engine -o --output
+            string join \n -- --model --set --gpus --restart --python --join --engine --hold-limit --hold-sampled -e -o --output
         case 'drain'
             string join \n -- --grace --on-timeout -e --engine -o --output
         case 'stop'
             string join \n -- --grace -e --engine -o --output
         case 'restart'
-            string join \n -- --grace --timeout -e --engine -o --output
+            string join \n -- --grace --timeout --hold-limit --hold-sampled -e --engine -o --output
         case 'kill'
             string join \n -- -e --engine -o --output
         case 'ps'
@@ -176,6 +177,7 @@ function __enginectl_parse
             end
         else if test "$token" = --
             set ended 1
+            contains -- "$__enginectl_path" $__enginectl_takers; and set -g __enginectl_path --
         else if string match -q -- '--*=*' $token
             string match -q -- '--engine=*' $token
             and set -g __enginectl_engine (string replace -- --engine= '' $token)
@@ -254,7 +256,12 @@ complete -c enginectl -n "__enginectl_is start" -s d -l detach -d 'Return at onc
 complete -c enginectl -n "__enginectl_is start" -l timeout -r -f -d 'How long I wait for ready'
 complete -c enginectl -n "__enginectl_is start" -l foreground -d 'Stay, logs to stderr; works as PID 1'
 complete -c enginectl -n "__enginectl_is start" -l dry-run -d 'Show settings and memory arithmetic, start nothing'
-complete -c enginectl -n "__enginectl_is start" -s e -l engine -r -f -a '(__enginectl_known)' -d 'Engine; may be left out when one is running'
+complete -c enginectl -n "__enginectl_is start" -l join -r -f -d 'Be the engine of the frontend whose handshake is at tcp://HOST:PORT'
+complete -c enginectl -n "__enginectl_is start" -l engine -r -f -a 'enginectl vllm' -d 'enginectl, or vllm: `vllm serve --headless`'
+complete -c enginectl -n "__enginectl_is start" -l hold -l no-hold -d 'Clients wait, not fail, while a restart replaces the engine'
+complete -c enginectl -n "__enginectl_is start" -l hold-limit -r -f -d 'How long they wait at most'
+complete -c enginectl -n "__enginectl_is start" -l hold-sampled -r -f -a 'resume fail' -d 'What held requests do that are sampled'
+complete -c enginectl -n "__enginectl_is start" -s e -r -f -a '(__enginectl_known)' -d 'The same as NAME'
 complete -c enginectl -n "__enginectl_is start" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
 complete -c enginectl -n "__enginectl_is start" -s h -l help -d 'Show this message and exit'
 complete -c enginectl -n "__enginectl_arg start 0" -f -a '(__enginectl_known)'
@@ -264,7 +271,12 @@ complete -c enginectl -n "__enginectl_is run" -l set -r -f -a '(__enginectl_sett
 complete -c enginectl -n "__enginectl_is run" -l gpus -r -f -d 'GPUs to use'
 complete -c enginectl -n "__enginectl_is run" -l restart -r -f -a 'no on-failure always' -d 'no, on-failure[:N] or always'
 complete -c enginectl -n "__enginectl_is run" -l python -r -F -d 'Interpreter for the engine'
-complete -c enginectl -n "__enginectl_is run" -s e -l engine -r -f -a '(__enginectl_known)' -d 'Engine; may be left out when one is running'
+complete -c enginectl -n "__enginectl_is run" -l join -r -f -d 'Be the engine of the frontend whose handshake is at tcp://HOST:PORT'
+complete -c enginectl -n "__enginectl_is run" -l engine -r -f -a 'enginectl vllm' -d 'enginectl, or vllm: `vllm serve --headless`'
+complete -c enginectl -n "__enginectl_is run" -l hold -l no-hold -d 'Clients wait, not fail, while a restart replaces the engine'
+complete -c enginectl -n "__enginectl_is run" -l hold-limit -r -f -d 'How long they wait at most'
+complete -c enginectl -n "__enginectl_is run" -l hold-sampled -r -f -a 'resume fail' -d 'What held requests do that are sampled'
+complete -c enginectl -n "__enginectl_is run" -s e -r -f -a '(__enginectl_known)' -d 'The same as NAME'
 complete -c enginectl -n "__enginectl_is run" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'
 complete -c enginectl -n "__enginectl_is run" -s h -l help -d 'Show this message and exit'
 complete -c enginectl -n "__enginectl_arg run 0" -f -a '(__enginectl_known)'
@@ -286,6 +298,9 @@ complete -c enginectl -n "__enginectl_arg stop 0 more" -f -a '(__enginectl_lines
 
 complete -c enginectl -n "__enginectl_is restart" -l grace -r -f -d 'How long requests in flight get before they are aborted'
 complete -c enginectl -n "__enginectl_is restart" -l timeout -r -f -d 'How long I wait for ready'
+complete -c enginectl -n "__enginectl_is restart" -l hold -d 'Clients wait instead of failing; the new engine goes on where it stopped'
+complete -c enginectl -n "__enginectl_is restart" -l hold-limit -r -f -d 'How long they wait at most'
+complete -c enginectl -n "__enginectl_is restart" -l hold-sampled -r -f -a 'resume fail' -d 'What held requests do that are sampled'
 complete -c enginectl -n "__enginectl_is restart" -s y -l yes -d 'Do not ask'
 complete -c enginectl -n "__enginectl_is restart" -s e -l engine -r -f -a '(__enginectl_known)' -d 'Engine; may be left out when one is running'
 complete -c enginectl -n "__enginectl_is restart" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'

@@ -42,6 +42,8 @@ class Command(NamedTuple):
     arguments: tuple[Argument, ...]
     examples: tuple[str, ...]
     children: tuple[Command, ...]
+    takes_rest: bool
+    """Words behind `--` belong to another command."""
 
     @property
     def name(self) -> str:
@@ -69,7 +71,8 @@ def _command(found: Any, path: tuple[str, ...], summary: str, examples: tuple[st
         options = tuple(_option(one, ctx) for one in params if one.param_type_name == "option" and not one.hidden)
         arguments = tuple(_argument(one, ctx) for one in params if one.param_type_name == "argument" and not one.hidden)
     children = tuple(_command(child, (*path, name), _first_sentence(child.help), ()) for name, child in names.items())
-    return Command(path, summary, _plain(found.help), options, arguments, examples, children)
+    takes_rest = bool(getattr(found, "takes_rest", False))
+    return Command(path, summary, _plain(found.help), options, arguments, examples, children, takes_rest)
 
 
 def _option(param: Any, ctx: Any) -> Option:

@@ -77,7 +77,8 @@ def _synopsis(command: Command | None) -> str:
         return ""
     words = [f"*{one.metavar}*{' ...' if one.repeats else ''}" for one in command.arguments]
     shown = [word if one.required else f"[{word}]" for word, one in zip(words, command.arguments, strict=True)]
-    return f"# SYNOPSIS\n\n{' '.join([f'**enginectl {command.name}**', '[*OPTION* ...]', *shown])}\n\n"
+    rest = ["[**--** *COMMAND* ...]"] if command.takes_rest else []
+    return f"# SYNOPSIS\n\n{' '.join([f'**enginectl {command.name}**', '[*OPTION* ...]', *shown, *rest])}\n\n"
 
 
 def _links(text: str) -> str:

@@ -132,7 +132,7 @@ __enginectl_reply() {
 }
 
 _enginectl() {
-    local IFS=$' \t\n' cur path= engine= wanted= ended= files= dirs= before= word
+    local IFS=$' \t\n' cur path= engine= wanted= ended= foreign= files= dirs= before= word
     local -a words=() found=() flags=() valued=() args=()
     local -i count=0
     COMPREPLY=()
@@ -140,6 +140,7 @@ _enginectl() {
     cur=${words[${#words[@]} - 1]}
     __enginectl_table ""
     __enginectl_walk
+    [[ $ended && $foreign ]] && return
     word=$cur
     if [[ $wanted ]]; then
         __enginectl_kind "${wanted#-}"
@@ -206,17 +207,18 @@ def _table(tree: list[Command]) -> str:
             for name in option.names
         ]
         args = [f"{kind_of_argument(command, one) or '-'}{'*' if one.repeats else ''}" for one in command.arguments]
-        lines += _case(f'" {command.name}"', flags, valued, args)
+        lines += _case(f'" {command.name}"', flags, valued, args, takes_rest=command.takes_rest)
     return "\n".join([*lines, "        *) return 1 ;;", "    esac", "}", ""])
 
 
-def _case(pattern: str, flags: list[str], valued: list[str], args: list[str]) -> list[str]:
+def _case(pattern: str, flags: list[str], valued: list[str], args: list[str], *, takes_rest: bool = False) -> list[str]:
     def quoted(words: list[str]) -> str:
         return " ".join(f"'{word}'" if not word.replace("-", "").isalnum() else word for word in words)
 
     return [
         f"        {pattern})",
         "            [[ ${2-} ]] && return",
+        *(["            foreign=1"] if takes_rest else []),
         f"            flags=({' '.join(flags)})",
         f"            valued=({quoted(valued)})",
         f"            args=({quoted(args)}) ;;",

@@ -96,6 +96,7 @@ function __enginectl_parse
             end
         else if test "$token" = --
             set ended 1
+            contains -- "$__enginectl_path" $__enginectl_takers; and set -g __enginectl_path --
         else if string match -q -- '--*=*' $token
             string match -q -- '--engine=*' $token
             and set -g __enginectl_engine (string replace -- --engine= '' $token)
@@ -124,7 +125,9 @@ def render(tree: list[Command]) -> str:
     paths = [command.name for command in tree]
     paths += [child.name for command in tree for child in command.children]
     quoted = " ".join(_quote(path) for path in paths)
-    parts = [HEAD, _settings(), f"set -g __enginectl_paths {quoted}\n", _valued(tree), PARSE, _global(tree)]
+    takers = " ".join(_quote(command.name) for command in leaves(tree) if command.takes_rest)
+    lists = f"set -g __enginectl_paths {quoted}\nset -g __enginectl_takers {takers}\n"
+    parts = [HEAD, _settings(), lists, _valued(tree), PARSE, _global(tree)]
     parts += ["\n".join(_leaf(command)) + "\n" for command in leaves(tree)]
     return "\n".join(parts)
 

@@ -31,6 +31,7 @@ BY_METAVAR = {
     "ID": "request",
     "UTILITY": "utility",
     "POLICY": "=no on-failure always",
+    "KIND": "=enginectl vllm",
 }
 BY_NAME = {"--for": f"={' '.join(STATES)}", "--dtype": "=bfloat16 float16 float32"}
 PLAIN = {"call --arg": "", "model fetch NAME": f"={DEFAULT_MODEL}"}
@@ -46,7 +47,7 @@ def kind_of_option(command: Command, option: Option) -> str:
         return "=" + " ".join(option.choices)
     if option.metavar == "KEY":
         return "=" + " ".join(properties())
-    if longest == "--engine":
+    if "-e" in option.names and option.metavar == "NAME":
         return _engines(command)
     return BY_NAME.get(longest, BY_METAVAR.get(option.metavar, ""))
 

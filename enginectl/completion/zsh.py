@@ -141,7 +141,8 @@ def _leaf(command: Command, indent: str) -> list[str]:
     specs = [spec for option in command.options for spec in _option(command, option)]
     specs += [_argument(command, one, i) for i, one in enumerate(command.arguments, 1)]
     rows = [f"{indent}        {spec} \\" for spec in specs[:-1]] + [f"{indent}        {specs[-1]} && ret=0 ;;"]
-    return [f"{indent}{command.path[-1]})", f"{indent}    _arguments -s -S \\", *rows]
+    rest = [f"{indent}    (( $words[(i)--] < CURRENT )) && return 1"] if command.takes_rest else []
+    return [f"{indent}{command.path[-1]})", *rest, f"{indent}    _arguments -s -S \\", *rows]
 
 
 def _option(command: Command, option: Option) -> list[str]:

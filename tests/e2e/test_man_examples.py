@@ -80,5 +80,5 @@ def test_what_is_not_run_says_why() -> None:
     found = [example for source in SOURCES for example in examples(source)]
     assert len(found) > 30
     assert all(len(example.not_run) > 10 for example in found if example.not_run)
-    assert sum(bool(example.not_run) for example in found) <= 2
+    assert sum(bool(example.not_run) for example in found) <= 3
     assert all("enginectl" in example.line or example.line.startswith("echo") or example.file for example in found)

@@ -63,6 +63,10 @@ def _parses(command: Command, args: list[str]) -> bool:
         ("enginectl wait --for ", ["idle", "ready", "stopped"]),
         ("enginectl generate --max-tokens ", []),
         ("enginectl start -- --", []),
+        ("enginectl start --engine ", ["enginectl", "vllm"]),
+        ("enginectl start qwen -- ", []),
+        ("enginectl start -- ", []),
+        ("enginectl stop -- q", ["qwen"]),
         ("enginectl nothing ", []),
     ],
 )
