@@ -20,7 +20,7 @@ from engine.errors import UtilityError
 from engine.lifecycle import ANY, LIVE, LIVE_OR_DRAINING, Event, Phase
 from engine.messages import NIL, EngineDescription, EngineStats, FinishReason, RequestTable
 from engine.rpc import NOT_HERE, Lane, utility
-from engine.views import TABLE_WANTED_S, current_stats, publish_table
+from engine.views import current_stats, publish_table
 from engine.views import describe as describe_engine
 
 if TYPE_CHECKING:
@@ -51,11 +51,12 @@ def stats(engine: EngineCoreProc) -> EngineStats:
 def requests(engine: EngineCoreProc, limit: int = 1000) -> object:
     """The requests in flight, oldest first, without their text."""
     published, now = engine.published, time.monotonic()
-    published.table_wanted_until = now + TABLE_WANTED_S
     if threading.current_thread() is threading.main_thread():
         publish_table(engine)
     elif now - published.table_at > MAX_TABLE_AGE_S and now - published.turned_at < STUCK_S:
         return NOT_HERE
+    else:
+        published.table_wanted = True
     table = engine.published.table
     return RequestTable(items=table.items[: max(0, limit)], total=table.total)
 

@@ -1,6 +1,6 @@
 """What the loop publishes for everybody who looks in from another thread: frozen values, replaced, never changed.
 
-Counters each turn of the loop; the request table at most every TABLE_EVERY_S and only while somebody asks."""
+Counters each turn of the loop; the request table once for each question, at most every TABLE_EVERY_S."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ if TYPE_CHECKING:
     from engine.proc import EngineCoreProc
 
 TABLE_EVERY_S = 0.1
-TABLE_WANTED_S = 2.0
-"""How long one question keeps the table fresh."""
 TABLE_LIMIT = 1000
 
 
 class Published:
-    """Written by the main loop, except `table_wanted_until`, which a reader pushes forward."""
+    """Written by the main loop, except `table_wanted`, which a reader sets and the next table clears."""
 
     def __init__(self, stats: EngineStats) -> None:
         self.stats = stats
         self.turned_at = time.monotonic()
         self.table = RequestTable(items=[], total=0)
         self.table_at = 0.0
-        self.table_wanted_until = 0.0
+        self.table_wanted = False
 
 
 def publish(engine: EngineCoreProc) -> None:
@@ -39,12 +37,13 @@ def publish(engine: EngineCoreProc) -> None:
     published, now = engine.published, time.monotonic()
     published.stats = _stats(engine)
     published.turned_at = now
-    if now < published.table_wanted_until and now - published.table_at >= TABLE_EVERY_S:
+    if published.table_wanted and now - published.table_at >= TABLE_EVERY_S:
         publish_table(engine)
 
 
 def publish_table(engine: EngineCoreProc) -> None:
     published = engine.published
+    published.table_wanted = False
     published.table = engine.scheduler.requests_table(TABLE_LIMIT)
     published.table_at = time.monotonic()
 

@@ -16,7 +16,7 @@ from enginectl.errors import CtlError
 from enginectl.record import json_bytes
 from enginectl.redaction import redacted_settings, redacted_text, secrets_of
 from enginectl.supervisor.flight import to_json_lines, wall_offset_s
-from enginectl.supervisor.handlers.requests import ask_table, merge
+from enginectl.supervisor.handlers.requests import merge
 from enginectl.supervisor.logs import last_lines
 from enginectl.supervisor.view import engine_view, request_views
 
@@ -61,7 +61,7 @@ async def collect(daemon: Daemon, timeout_s: float, *, with_logs: bool) -> tuple
 
 
 async def _requests(daemon: Daemon) -> list[Struct]:
-    table = await ask_table(daemon, 1000) if daemon.health is not None else None
+    table = await daemon.tables.get() if daemon.health is not None else None
     mine = {view.id: view for view in request_views(daemon)}
     rows: list[Struct] = [merge(row, mine.pop(row.id, None)) for row in table.items] if table else []
     return rows + list(mine.values())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from enginectl.control import ExplainArgs, ExplanationList, RequestView
 from enginectl.errors import NoSuchRequest
 from enginectl.supervisor.explain import Scene, explain
-from enginectl.supervisor.handlers.requests import ask_table, merge
+from enginectl.supervisor.handlers.requests import merge
 from enginectl.supervisor.view import request_views, state_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 MAX_ITEMS = 20
-TABLE_ROWS = 1000
 
 
 async def handle(daemon: Daemon, session: Session, args: ExplainArgs) -> None:
@@ -43,7 +42,7 @@ def _unknown(name: str, asked: str, finished: str, ambiguous: list[str]) -> NoSu
 
 
 async def _scene(daemon: Daemon) -> Scene:
-    table = await ask_table(daemon, TABLE_ROWS)
+    table = await daemon.tables.get()
     mine = {view.id: view for view in request_views(daemon)}
     items: list[RequestView] = []
     if table is not None:

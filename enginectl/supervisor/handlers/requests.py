@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.messages import RequestInfo, RequestTable
+from engine.messages import RequestInfo
 from enginectl.control import RequestList, RequestsArgs, RequestView
-from enginectl.errors import CtlError
 from enginectl.supervisor.hog import mark_hogs
 from enginectl.supervisor.view import request_views
 
@@ -15,13 +14,10 @@ if TYPE_CHECKING:
     from enginectl.supervisor.server import Session
 
 
-ASK_S = 1.0
-
-
 async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
     daemon.check_serving("requests")
     limit = max(0, args.limit)
-    table = await ask_table(daemon, limit)
+    table = await daemon.tables.get()
     mine = {view.id: view for view in request_views(daemon)}
     if table is None:
         items = list(mine.values())
@@ -30,14 +26,6 @@ async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
         items += mine.values()  # added since the table was made
     mark_hogs(items, daemon.ready.num_gpu_blocks if daemon.ready else None)
     session.reply(RequestList(items=items[:limit], total=len(daemon.inflight)))
-
-
-async def ask_table(daemon: Daemon, limit: int) -> RequestTable | None:
-    """None when the engine does not answer: then the supervisor's own table is all there is."""
-    try:
-        return await daemon.calls.get("requests", RequestTable, limit, timeout_s=ASK_S)
-    except CtlError:
-        return None
 
 
 def merge(row: RequestInfo, mine: RequestView | None) -> RequestView:
@@ -53,4 +41,5 @@ def merge(row: RequestInfo, mine: RequestView | None) -> RequestView:
     if mine is not None:
         view.external_id = row.external_id or mine.external_id
         view.ttft_s, view.tpot_ms = mine.ttft_s, mine.tpot_ms
+        view.output_tokens = max(row.output_tokens, mine.output_tokens)  # the relay counts them as they pass
     return view
