@@ -68,6 +68,14 @@ def test_the_table_of_exit_codes_is_the_one_in_the_code(files: dict[str, str]) -
         assert f"### {name}: " in docs
 
 
+def test_every_variable_that_is_read_is_on_a_page(files: dict[str, str]) -> None:
+    told = files["man/enginectl.1"] + files["man/enginectl.toml.5"]
+    for folder in ("enginectl", "engine"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for name in re.findall(r"[\"']?(ENGINECTL_[A-Z_]*[A-Z])\b(?!=)", path.read_text()):
+                assert name in told or name in ("ENGINECTL_K", "ENGINECTL_X", "ENGINECTL_KEY"), (path, name)
+
+
 def test_links_to_pages_lead_somewhere(files: dict[str, str]) -> None:
     for name, text in files.items():
         if name.startswith("man/"):
