@@ -29,7 +29,7 @@ demo: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo.py
 
 test: setup model
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m "not interop and not gpu"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist loadfile -m "not interop and not gpu"
 
 unit: setup
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m "not e2e and not model and not fault and not thread and not interop and not gpu"
