@@ -28,7 +28,7 @@ __enginectl_lines() {
     for dir in "$runtime"/*/; do
         owner=
         [[ -S ${dir}control.sock ]] && read -r owner 2>/dev/null <"${dir}owner"
-        [[ $owner == "$state"/engines/* ]] || continue
+        [[ $owner && $owner -ef $state/engines/${owner##*/} ]] || continue
         if [[ $1 == owner ]]; then
             found+=("${owner##*/}")
         elif [[ -z $name || ${owner##*/} == "$name" ]] && [[ -r $dir$1 ]]; then

@@ -28,7 +28,7 @@ HEAD = r"""#compdef enginectl
     for dir in $runtime_root/*(N/); do
         owner=
         [[ -S $dir/control.sock && -r $dir/owner ]] && IFS= read -r owner <$dir/owner
-        [[ $owner == $state_root/engines/* ]] || continue
+        [[ -n $owner && $owner -ef $state_root/engines/${owner:t} ]] || continue
         if [[ $1 == owner ]]; then
             found+=(${owner:t})
         elif [[ ( -z $name || ${owner:t} == $name ) && -r $dir/$1 ]]; then

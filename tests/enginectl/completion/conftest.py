@@ -21,7 +21,8 @@ IDS = ("cmpl-1", "cmpl:2=x", "chatcmpl-91c", NASTY)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """HOME and working directory. `dead` does not run; `tiny.v2` and `qwen` do, as far as their files say."""
-    home = tmp_path_factory.mktemp("home")
+    home = tmp_path_factory.mktemp("user") / "home"
+    home.mkdir()
     runtime = Path(tempfile.mkdtemp(prefix="hints-"))  # short: the path of a socket has 107 bytes
     (home / "a file.gguf").touch()
     sockets = []
@@ -35,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (runtime / "tiny.v2" / "utilities").write_text("ping\n")
     (runtime / "qwen" / "requests").write_text("".join(f"{one}\n" for one in (*IDS, "evil\x1b[2J")))
     (home / "runtime").symlink_to(runtime)
+    (home.parent / "link").symlink_to(home)
     yield home
     for one in sockets:
         one.close()
@@ -59,7 +61,7 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Shell | Fish
         "PATH": _path_without_python(folder),
         "HOME": str(folder),
         "LANG": "C.UTF-8",
-        "ENGINECTL_STATE_DIR": str(folder / "state"),
+        "ENGINECTL_STATE_DIR": f"{folder.parent / 'link'}/state/",  # as a person may write it
         "ENGINECTL_RUNTIME_DIR": str((folder / "runtime").resolve()),
         "ENGINECTL_CACHE_DIR": str(folder / "cache"),
     }
