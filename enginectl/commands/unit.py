@@ -66,6 +66,8 @@ def unit_lines(name: str, settings: EngineSettings | None, *, system: bool) -> l
         "Type=notify",
         "NotifyAccess=main",
         f"ExecStart={' '.join(quoted(word).replace('$', '$$') for word in [*own_command(), 'run', name])}",
+        "# logs are opened anew, for logrotate",
+        "ExecReload=/bin/kill -HUP $MAINPID",
         *environment(name, system),
         "# the supervisor alone gets TERM, and ends its engine; whatever is left gets KILL",
         "KillMode=mixed",

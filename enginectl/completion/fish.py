@@ -39,7 +39,7 @@ function __enginectl_lines --argument-names file
         set -l owner
         read owner <$dir/owner
         set -l name (string replace -r '.*/' '' -- $owner)
-        test -n "$name" -a (path resolve -- "$owner") = (path resolve -- "$state/engines/$name"); or continue
+        test -n "$name" -a (builtin realpath "$owner") = (builtin realpath "$state/engines/$name"); or continue
         if test $file = owner
             echo $name
         else if test -z "$__enginectl_engine" -o "$__enginectl_engine" = $name; and test -r $dir/$file
