@@ -66,20 +66,27 @@ def command(
 def _follow(stream: ControlStream[DrainProgress, DrainEnd]) -> DrainProgress | None:
     """Shows progress until the stream ends; the last progress."""
     last: DrainProgress | None = None
+    named: set[str] = set()
     with stream:
         try:
             for progress in stream:
                 if last is None:
                     out.say(_first_line(progress))
-                    if progress.will_miss:
-                        out.say(f"  will miss the deadline: {', '.join(map(text.user_id, progress.will_miss[:10]))}")
                 last = progress
+                if late := [name for name in progress.will_miss if name not in named]:
+                    named.update(late)
+                    out.say(_will_miss(late))
                 out.live(_line(progress))
         except (EngineDied, Unreachable):
             pass
         finally:
             out.clear_live()
     return last
+
+
+def _will_miss(late: list[str]) -> str:
+    more = f" and {len(late) - 10} more" if len(late) > 10 else ""
+    return f"  will miss the deadline: {', '.join(map(text.user_id, late[:10]))}{more}"
 
 
 def _first_line(progress: DrainProgress) -> str:

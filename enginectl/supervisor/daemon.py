@@ -84,7 +84,7 @@ class Daemon:
         self.flight = FlightRing()
         self.relay = Relay(self.loop, self.context, base, self)
         self.calls = Calls(self.loop, self.relay)
-        self.tables = Tables(self.loop, self.calls)
+        self.tables = Tables(self.loop, self.calls, lambda: self.kind.has_own_utilities)
         self.traffic = Traffic(self)
         self.api: ApiServer | None = None
         """The frontend of a command that was split."""

@@ -74,7 +74,8 @@ class Drain:
         return max(0, limit - flight.output_tokens)
 
     def _eta_s(self, flight: Flight) -> float | None:
-        tpot_ms = flight.tpot_ms
+        """At the pace it had so far; one that has not begun at the pace of the others, its wait not counted."""
+        tpot_ms = flight.tpot_ms or self._daemon.book.tpot.percentile(time.monotonic(), 50)
         return None if tpot_ms is None else self._tokens_left(flight) * tpot_ms / 1000
 
     def result(self, *, drained: bool, detail: str = "") -> DrainEnd:

@@ -5,6 +5,7 @@ Answers are shared for FRESH_S. One engine cannot be made slower by more people 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from engine.messages import RequestTable
 from enginectl.errors import CtlError
@@ -17,17 +18,20 @@ ROWS = 1000
 
 
 class Tables:
-    """Main thread only."""
+    """Main thread only. `has_table`: whether this kind of engine knows the question; vLLM's would log an error."""
 
-    def __init__(self, loop: Loop, calls: Calls) -> None:
+    def __init__(self, loop: Loop, calls: Calls, has_table: Callable[[], bool] = lambda: True) -> None:
         self._loop = loop
         self._calls = calls
+        self._has_table = has_table
         self._table: RequestTable | None = None
         self._at = -FRESH_S
         self._asking: Future[None] | None = None
 
     async def get(self) -> RequestTable | None:
-        """None when the engine does not answer: then the supervisor's own table is all there is."""
+        """None when the engine has none or does not answer: then the supervisor's own table is all there is."""
+        if not self._has_table():
+            return None
         if time.monotonic() - self._at >= FRESH_S:
             if self._asking is None:
                 self._asking = self._loop.spawn(self._ask())

@@ -47,6 +47,12 @@ def test_what_has_ended_can_never_become_ready_but_is_stopped() -> None:
         assert not parse_condition("ready").is_impossible(view(state))
 
 
+def test_an_engine_that_is_being_restarted_can_become_ready() -> None:
+    stopping = view("stopping")
+    stopping.returns = True
+    assert not parse_condition("ready").is_impossible(stopping)
+
+
 @pytest.mark.parametrize(
     ("word", "near"), [("redy", "ready"), ("runing<3", "running"), ("stoped", "stopped"), ("<3", ""), ("", "")]
 )

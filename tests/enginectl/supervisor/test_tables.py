@@ -67,3 +67,10 @@ def test_silence_is_no_table_and_is_not_asked_about_at_once() -> None:
     assert run(loop, tables, number=3, answer=None, engine=engine) == [None] * 3
     assert run(loop, tables, number=3, answer=None, engine=engine) == [None] * 3
     assert len(engine.asked) == 1
+
+
+def test_a_kind_of_engine_without_a_table_is_never_asked() -> None:
+    loop, engine = Loop(), Engine()
+    tables = Tables(loop, engine, lambda: False)  # type: ignore[arg-type]
+    assert run(loop, tables, number=2, answer=None, engine=engine) == [None, None]
+    assert not engine.asked
