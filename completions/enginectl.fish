@@ -32,7 +32,9 @@ function __enginectl_lines --argument-names file
         set -l owner
         read owner <$dir/owner
         set -l name (string replace -r '.*/' '' -- $owner)
-        test -n "$name" -a (builtin realpath "$owner") = (builtin realpath "$state/engines/$name"); or continue
+        set -l kept (builtin realpath "$owner" 2>/dev/null)
+        set -l here (builtin realpath "$state/engines/$name" 2>/dev/null)
+        test -n "$kept" -a "$kept" = "$here"; or continue
         if test $file = owner
             echo $name
         else if test -z "$__enginectl_engine" -o "$__enginectl_engine" = $name; and test -r $dir/$file

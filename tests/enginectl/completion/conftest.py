@@ -20,7 +20,8 @@ IDS = ("cmpl-1", "cmpl:2=x", "chatcmpl-91c", NASTY)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """HOME and working directory. `dead` does not run; `tiny.v2` and `qwen` do, as far as their files say."""
+    """HOME and working directory. `dead` does not run; `tiny.v2` and `qwen` do, as far as their files say; `foreign` is
+    of another state directory, which is gone."""
     home = tmp_path_factory.mktemp("user") / "home"
     home.mkdir()
     runtime = Path(tempfile.mkdtemp(prefix="hints-"))  # short: the path of a socket has 107 bytes
@@ -32,6 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (state / "settings.json").write_text("{}")
         if name != "dead":
             sockets.append(_run(runtime / name, state))
+    sockets.append(_run(runtime / "foreign", home / "other" / "engines" / "foreign"))
+    (runtime / "foreign" / "requests").write_text("not-ours\n")
+    (runtime / "broken").mkdir()
     (runtime / "qwen" / "utilities").write_text("describe\npause_scheduler\n")
     (runtime / "tiny.v2" / "utilities").write_text("ping\n")
     (runtime / "qwen" / "requests").write_text("".join(f"{one}\n" for one in (*IDS, "evil\x1b[2J")))
