@@ -22,9 +22,9 @@ CPU = torch.device("cpu")
 POSITIONS = 512
 
 
-def wide_pairs() -> Level:
+def wide_pairs(*more: str) -> Level:
     """The code of CPUs with wide vectors and products of bfloat16 pairs, lowered to what this one has."""
-    return Level((*levels()[0].flags, "-DW=16", "-DEMULATE_PAIRS"), frozenset())
+    return Level((*levels()[0].flags, "-DW=16", "-DEMULATE_PAIRS", *more), frozenset())
 
 
 def built(level: Level) -> Library:

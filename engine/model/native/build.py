@@ -51,9 +51,11 @@ class Level:
     needs: frozenset[str]
 
 
+_WIDE = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"})
 _LEVELS = (
-    Level((*_AVX512, "-mavx512bf16"), frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"})),
-    Level(_AVX512, frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"})),
+    Level((*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"), _WIDE | {"avx512_bf16", "amx_tile", "amx_bf16"}),
+    Level((*_AVX512, "-mavx512bf16"), _WIDE | {"avx512_bf16"}),
+    Level(_AVX512, _WIDE),
     Level(_AVX2, frozenset({"avx2", "fma", "f16c"})),
 )
 _ANY = Level((), frozenset())

@@ -1,7 +1,7 @@
 """A freshly loaded library against torch, on a small random model: nothing is served by code that counts differently.
 
 Enters: a Library, a storage type. Raises CheckFailed. Costs some milliseconds; leaves nothing, not even a changed
-random state. The sizes fill no vector evenly, so that every rest of every loop is run."""
+random state. The first sizes fill no vector evenly, so that every rest of every loop is run; the others fill all."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from engine.model.native.decoder import NativeDecoder
 
 _TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.02}
 """Of the largest logit. Bfloat16 rounds K, V and, on some CPUs, activations, where the reference rounds nothing."""
+_SIZES = ((76, 90, 26), (128, 192, 64))
+"""Hidden, inner, of a head."""
 _BLOCK_SIZE = 8
 _NUM_BLOCKS = 40
 _CPU = torch.device("cpu")
@@ -31,7 +33,11 @@ class CheckFailed(EngineError):
 
 def check_library(library: Library, storage: torch.dtype, threads: int = 2) -> None:
     """Three prompts of which one is continued while the others decode, all against the eager path."""
-    config = _config()
+    for hidden, inner, dim in _SIZES:
+        _check_sizes(library, storage, threads, _config(hidden, inner, dim))
+
+
+def _check_sizes(library: Library, storage: torch.dtype, threads: int, config: ModelConfig) -> None:
     weights = _weights(config, storage)
     eager = Decoder(config, weights, 256)
     native = NativeDecoder(library, config, rope_table(config, 256), storage, threads, _BLOCK_SIZE)
@@ -59,17 +65,17 @@ def _compare(expected: Tensor, found: Tensor, storage: torch.dtype, number: int)
         raise CheckFailed(f"step {number}: logits of up to {scale:.2f} differ by {distance:.2g} in {storage}")
 
 
-def _config() -> ModelConfig:
+def _config(hidden: int, inner: int, dim: int) -> ModelConfig:
     return ModelConfig(
         architecture="LlamaForCausalLM",
         family="llama",
         vocab_size=203,
-        hidden_size=76,
-        intermediate_size=90,
+        hidden_size=hidden,
+        intermediate_size=inner,
         num_layers=2,
         num_heads=6,
         num_kv_heads=2,
-        head_dim=26,
+        head_dim=dim,
         rms_norm_eps=1e-5,
         max_position_embeddings=256,
         rope_theta=10000.0,

@@ -180,10 +180,11 @@ class NativeDecoder:
 
     # ---- for benchmarks
 
-    def product(self, layer: int, name: Matrix, rows: Tensor, out: Tensor) -> None:
-        """rows (B, inputs) float32 times one matrix alone; gate and up are one, by Matrix.GATE."""
+    def product(self, layer: int, name: Matrix, rows: Tensor, out: Tensor) -> Tensor:
+        """rows (B, inputs) float32 times one matrix alone; gate and up are one, by Matrix.GATE. Returns out."""
         arguments = (layer, name, rows.data_ptr(), len(rows), out.data_ptr())
         self._checked(self._library.product(self._model, *arguments))
+        return out
 
     def read(self, values: Tensor) -> None:
         """Reads all of it once, on all threads; a multiple of 256 KiB."""

@@ -5,6 +5,7 @@
  * token's result has the same bits whatever else is in the step. Keys past the last token are never read. */
 #pragma once
 #include "matmul.h"
+#include "pieces.h"
 
 #define CHUNK 64
 #define QUERY_ROWS 48 /* rows wanted in a task: enough to pay for bringing the keys into order */
@@ -26,7 +27,7 @@ struct attention {
     void *keys, *values;   /* of one layer: (blocks, kv_heads, block_size, dim) */
     const float *qkv;      /* (tokens, (heads + 2 * kv_heads) * dim), rotated */
     void *out;             /* (tokens, heads * dim), float or bfloat16 */
-    int out_is_bfloat16;
+    int pairs;             /* multiply in bfloat16, and round what comes out */
     const struct attention_task *tasks;
     char *scratch;         /* per thread */
     size_t scratch_bytes;
@@ -41,8 +42,9 @@ INLINE int query_tokens(const struct layout *l) { return MAX(1, QUERY_ROWS / (l-
 
 struct attention_scratch {
     uint32_t *keys;             /* CHUNK keys in panels of PANEL keys */
-    float *values;              /* (CHUNK, padded dim) */
-    float *queries;             /* (rows, dim) */
+    void *values;               /* (CHUNK, padded dim); as pairs of keys: panels of (CHUNK / 2, PANEL) */
+    void *queries;              /* (rows, dim) */
+    uint16_t *weights;          /* (rows, CHUNK): scores as bfloat16 */
     float *scores;              /* (rows, CHUNK) */
     float *sums;                /* (rows, padded dim) */
     float *most, *total;        /* (rows) */
@@ -56,6 +58,7 @@ static size_t lay_out_scratch(const struct layout *l, char *base, struct attenti
     PLACE(values, CHUNK * wide);
     PLACE(queries, rows * l->dim);
     PLACE(scores, rows * CHUNK);
+    PLACE(weights, rows * CHUNK / 2);
     PLACE(sums, rows * wide);
     PLACE(most, rows);
     PLACE(total, rows);
@@ -91,7 +94,7 @@ static void load_values(const struct attention *a, struct attention_scratch *s, 
                         int count, int head) {
     int dim = a->layout.dim, wide = padded_dim(dim), i;
     for (int key = 0; key < count; key++) {
-        float *to = s->values + key * wide;
+        float *to = (float *)s->values + key * wide;
         if (a->layout.kind == FLOAT32) {
             memcpy(to, cached(a, a->values, blocks, from + key, head, 4), dim * 4);
         } else {
@@ -100,6 +103,25 @@ static void load_values(const struct attention *a, struct attention_scratch *s, 
             for (; i < dim; i++) to[i] = widen_one(halves[i]);
         }
     }
+}
+
+/* Number i of two neighbouring keys side by side, zeros past the last key. Returns how many pairs. */
+static int load_value_pairs(const struct attention *a, struct attention_scratch *s, const int64_t *blocks, int64_t from,
+                            int count, int head) {
+    int dim = a->layout.dim, pairs = (count + 31) / 32 * 16, i;
+    for (int pair = 0; pair < pairs; pair++) {
+        const uint16_t *rows[2];
+        for (int j = 0; j < 2; j++)
+            rows[j] = 2 * pair + j < count
+                          ? (const uint16_t *)cached(a, a->values, blocks, from + 2 * pair + j, head, 2)
+                          : (const uint16_t *)s->nothing;
+        uint32_t *to = (uint32_t *)s->values + pair * PANEL;
+        for (i = 0; i + W <= dim; i += W)
+            store_u(to + i / PANEL * PANEL * (CHUNK / 2) + i % PANEL, join(rows[0] + i, rows[1] + i));
+        for (; i < dim; i++)
+            to[i / PANEL * PANEL * (CHUNK / 2) + i % PANEL] = rows[0][i] | (uint32_t)rows[1][i] << 16;
+    }
+    return pairs;
 }
 
 /* scores (rows, CHUNK) of `count` keys become weights relative to the running maximum; sums are brought to it.
@@ -121,8 +143,10 @@ static void running_softmax(const struct attention *a, struct attention_scratch 
         for (int i = 0; i < used; i += W) {
             vf weights = exp_v(load_f(scores + i) - shift);
             store_f(scores + i, weights);
+            if (a->pairs) narrow(s->weights + r * CHUNK + i, weights);
             sum += weights;
         }
+        if (a->pairs) memset(s->weights + r * CHUNK + used, 0, (CHUNK - used) * 2);
         vf factor = exp_v(all_f(before - most));
         s->most[r] = most;
         s->total[r] = s->total[r] * factor[0] + sum_of(sum);
@@ -130,15 +154,22 @@ static void running_softmax(const struct attention *a, struct attention_scratch 
     }
 }
 
-static void add_values(const struct attention *a, struct attention_scratch *s, int rows, int count) {
+/* steps: keys, or pairs of keys. */
+static void add_values(const struct attention *a, struct attention_scratch *s, int rows, int steps) {
     int wide = padded_dim(a->layout.dim), panels = wide / PANEL;
+    int most = most_rows(a->pairs ? PAIRS : FLOAT32, steps);
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
-    for (int r = 0; r < rows; r += MAX_ROWS) {
-        int some = MIN(MAX_ROWS, rows - r);
+    for (int r = 0; r < rows; r += most) {
+        int some = MIN(most, rows - r);
         for (int panel = 0; panel < panels; panel += MAX_UNIT) {
             int width = MIN(MAX_UNIT, panels - panel) * PANEL;
-            run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
-                      (uint32_t *)(s->values + panel * PANEL), wide, PANEL, count, result, width);
+            if (a->pairs)
+                run_tiles(PAIRS, some, width / PANEL, (uint32_t *)(s->weights + r * CHUNK), CHUNK / 2,
+                          (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), steps, result,
+                          width);
+            else
+                run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
+                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width);
             for (int i = 0; i < some; i++) {
                 float *to = s->sums + (r + i) * wide + panel * PANEL;
                 for (int j = 0; j < width; j += W) store_f(to + j, load_f(to + j) + load_f(result + i * width + j));
@@ -156,12 +187,16 @@ static void attention_task(void *argument, int number, int thread) {
     struct attention_scratch s;
     lay_out_scratch(l, a->scratch + thread * a->scratch_bytes, &s);
     int share = l->heads / l->kv_heads, rows = task->tokens * share, dim = l->dim, wide = padded_dim(dim);
-    int units = l->kind == FLOAT32 ? dim : dim / 2;
+    int units = l->kind == FLOAT32 ? dim : dim / 2, width = a->pairs ? dim / 2 : dim;
+    enum kind kind = a->pairs ? PAIRS : l->kind;
+    int most = most_rows(kind, units);
     size_t stride = (size_t)(l->heads + 2 * l->kv_heads) * dim;
     int64_t token = row->first + task->token, start = row->start + task->token;
     for (int r = 0; r < rows; r++) {
         const float *q = a->qkv + (token + r / share) * stride + (task->kv_head * share + r % share) * dim;
-        for (int i = 0; i < dim; i++) s.queries[r * dim + i] = q[i] * l->scale;
+        float *scaled = a->pairs ? s.scores : (float *)s.queries + r * dim;
+        for (int i = 0; i < dim; i++) scaled[i] = q[i] * l->scale;
+        if (a->pairs) write_numbers((uint16_t *)s.queries + r * dim, scaled, dim, 1);
         s.most[r] = -INFINITY;
         s.total[r] = 0;
     }
@@ -170,21 +205,24 @@ static void attention_task(void *argument, int number, int thread) {
     for (int64_t from = 0; from < length; from += CHUNK) {
         int count = (int)MIN(CHUNK, length - from);
         load_keys(a, &s, blocks, from, count, task->kv_head);
-        load_values(a, &s, blocks, from, count, task->kv_head);
-        for (int r = 0; r < rows; r += MAX_ROWS)
-            run_tiles(l->kind, MIN(MAX_ROWS, rows - r), (count + PANEL - 1) / PANEL, (uint32_t *)(s.queries + r * dim),
-                      dim, s.keys, PANEL, (size_t)PANEL * units, units, s.scores + r * CHUNK, CHUNK);
+        int steps = count;
+        if (a->pairs) steps = load_value_pairs(a, &s, blocks, from, count, task->kv_head);
+        else load_values(a, &s, blocks, from, count, task->kv_head);
+        for (int r = 0; r < rows; r += most)
+            run_tiles(kind, MIN(most, rows - r), (count + PANEL - 1) / PANEL, (uint32_t *)s.queries + r * width, width,
+                      s.keys, PANEL, (size_t)PANEL * units, units, s.scores + r * CHUNK, CHUNK);
         running_softmax(a, &s, rows, count, start + 1 - from);
-        add_values(a, &s, rows, count);
+        add_values(a, &s, rows, steps);
     }
     for (int r = 0; r < rows; r++) {
         size_t to = (token + r / share) * (size_t)l->heads * dim + (task->kv_head * share + r % share) * dim;
         for (int i = 0; i < dim; i++) {
             float result = s.sums[r * wide + i] / s.total[r];
-            if (a->out_is_bfloat16) ((uint16_t *)a->out)[to + i] = narrow_one(result);
+            if (a->pairs) ((uint16_t *)a->out)[to + i] = narrow_one(result);
             else ((float *)a->out)[to + i] = result;
         }
     }
+    if (a->pairs) tiles_release();
 }
 
 /* Returns how many tasks there are; writes them unless `tasks` is NULL. The longest first. */

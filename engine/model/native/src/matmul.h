@@ -8,12 +8,14 @@
 #include "vector.h"
 
 #include "pool.h"
+#include "tiles.h"
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
 
 #define PANEL (2 * W)
-#define MAX_ROWS (W == 16 ? 12 : 6) /* of one tile: two accumulators each must stay in registers */
+#define TILE_MOST (W == 16 ? 12 : 6) /* rows of one tile: two accumulators each must stay in registers */
+#define MAX_ROWS (W == 16 ? 32 : 6)  /* rows of one call: two tile registers of them */
 #define MAX_UNIT 4                  /* panels of one tile */
 
 enum kind { FLOAT32, BFLOAT16, PAIRS }; /* PAIRS: the rows are bfloat16 too, and the CPU multiplies pairs */
@@ -111,8 +113,21 @@ static void run_tile(enum kind kind, int rows, int panels, TILE_ARGUMENTS) {
     }
 }
 
-/* (rows, count * PANEL) in as few tiles as the registers allow. */
+INLINE int uses_tiles(enum kind kind, int steps) {
+    return HAS_TILES && kind == PAIRS && steps % TILE_PAIRS == 0 && tiles_allowed();
+}
+INLINE int most_rows(enum kind kind, int steps) { return uses_tiles(kind, steps) ? 2 * TILE_ROWS : TILE_MOST; }
+
+/* (rows, count * PANEL) in as few tiles as the registers allow; rows up to most_rows. */
 static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
+#if HAS_TILES
+    if (uses_tiles(kind, steps)) {
+        int at_once = rows > TILE_ROWS ? 1 : 2;
+        for (int p = 0; p < count; p += at_once)
+            tile_block(rows, at_once == 2 && count - p > 1, a, lda, b + p * panel, panel, steps, out + p * PANEL, ldo);
+        return;
+    }
+#endif
     int most = most_panels(rows);
     for (int p = 0; p < count; p += most)
         run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo);
@@ -213,13 +228,13 @@ static void product_task(void *argument, int task, int thread) {
     int panel0 = task / p->row_tasks * p->group, panel1 = MIN(panel0 + p->group, m->panels);
     int part = task % p->row_tasks;
     int row0 = (int)((int64_t)p->rows * part / p->row_tasks), row1 = (int)((int64_t)p->rows * (part + 1) / p->row_tasks);
-    int blocks = (row1 - row0 + MAX_ROWS - 1) / MAX_ROWS;
     int steps = m->kind == FLOAT32 ? m->inputs : m->inputs / 2;
+    int most = most_rows(p->kind, steps), blocks = (row1 - row0 + most - 1) / most;
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
     for (int block = 0; block < blocks; block++) {
         int first = row0 + (row1 - row0) * block / blocks, rows = row0 + (row1 - row0) * (block + 1) / blocks - first;
         for (int panel = panel0; panel < panel1;) {
-            int unit = p->finish == GATED ? (rows == 1 ? 4 : 2) : most_panels(rows);
+            int unit = p->finish == GATED ? (rows == 1 ? 4 : 2) : MAX(most_panels(rows), most > TILE_MOST ? 2 : 1);
             unit = MIN(unit, panel1 - panel);
             size_t width = unit * PANEL;
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
@@ -231,15 +246,17 @@ static void product_task(void *argument, int task, int thread) {
             panel += unit;
         }
     }
+    if (p->kind == PAIRS) tiles_release();
 }
 
+#define ROWS_OF_TASK (8 * TILE_MOST)
 #define GROUP_BYTES (200 * 1024) /* what several row blocks share should stay in the second cache */
 
 /* How the work is cut: few tasks cost little, many share out evenly. */
 static void plan_product(struct product *p, int threads) {
     static const int groups[] = {8, 6, 4, 3, 2, 1};
     const struct matrix *m = p->matrix;
-    p->row_tasks = (p->rows + 8 * MAX_ROWS - 1) / (8 * MAX_ROWS);
+    p->row_tasks = (p->rows + ROWS_OF_TASK - 1) / ROWS_OF_TASK;
     double least = 0;
     p->group = 0;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
@@ -248,7 +265,7 @@ static void plan_product(struct product *p, int threads) {
         int tasks = (m->panels + group - 1) / group * p->row_tasks;
         int is_last = group == (p->finish == GATED ? 2 : 1);
         if (!is_last && tasks < 4 * threads && threads > 1) continue;
-        if (!is_last && p->rows > MAX_ROWS && group * m->panel * 4 > GROUP_BYTES) continue;
+        if (!is_last && p->rows > most_rows(p->kind, m->inputs / 2) && group * m->panel * 4 > GROUP_BYTES) continue;
         double cost = (double)((tasks + threads - 1) / threads) * (group + 0.15);
         if (p->group == 0 || cost < least) {
             least = cost;

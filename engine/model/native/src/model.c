@@ -57,6 +57,7 @@ struct batch {
 EXPORT int ek_width(void) { return W; }
 EXPORT int ek_has_pairs(void) { return HAS_PAIRS; }
 EXPORT const char *ek_description(void) {
+    if (HAS_TILES && tiles_allowed()) return "AMX with bfloat16";
     return HAS_PAIRS ? "AVX-512 with bfloat16" : W == 16 ? "AVX-512" : W == 8 ? "AVX2" : "128-bit vectors";
 }
 
@@ -336,7 +337,7 @@ EXPORT int ek_step(struct model *m, const struct batch *b) {
     struct attention_scratch unused;
     struct attention attention = {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
-        .out_is_bfloat16 = m->rows_kind == PAIRS, .tasks = m->tasks, .scratch = m->attention_scratch,
+        .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .scratch = m->attention_scratch,
         .scratch_bytes = lay_out_scratch(&m->layout, NULL, &unused)};
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
     each_token(&embed, embed_task, m->sizes.hidden * 8);

@@ -40,6 +40,11 @@ INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask &
 INLINE vf pair_low(vu pair) { return (vf)(pair << 16); }
 INLINE vf pair_high(vu pair) { return (vf)(pair & 0xffff0000u); }
 INLINE vf widen(const uint16_t *p) { return (vf)(__builtin_convertvector((vh)(*(const vh_any *)p), vu) << 16); }
+/* Numbers of a in the low halves, of b in the high ones. */
+INLINE vu join(const uint16_t *a, const uint16_t *b) {
+    vu low = __builtin_convertvector((vh)(*(const vh_any *)a), vu);
+    return low | __builtin_convertvector((vh)(*(const vh_any *)b), vu) << 16;
+}
 INLINE float widen_one(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
     float f;

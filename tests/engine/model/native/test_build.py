@@ -212,6 +212,8 @@ def test_levels_follow_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(build, "cpu_flags", lambda: wide)
     assert [len(level.flags) for level in levels()] == [8, 7, 3, 0]
+    monkeypatch.setattr(build, "cpu_flags", lambda: wide | {"amx_tile", "amx_bf16"})
+    assert [len(level.flags) for level in levels()] == [10, 8, 7, 3, 0]
     monkeypatch.setattr(build, "cpu_flags", lambda: wide - {"avx512_bf16"})
     assert [len(level.flags) for level in levels()] == [7, 3, 0]
     monkeypatch.setattr(build, "cpu_flags", lambda: frozenset({"sse2"}))

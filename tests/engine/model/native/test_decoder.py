@@ -87,11 +87,12 @@ def test_what_families_add(library: Library, change: str) -> None:
     compare(both, [both.row(0, 9, 10), both.row(1, 1, 40)])
 
 
+@pytest.mark.parametrize("hidden", [48, 64])
 @pytest.mark.parametrize("storage", [torch.float32, BF16])
 def test_a_row_has_the_same_bits_alone_in_a_batch_in_chunks_and_on_any_threads(
-    library: Library, storage: torch.dtype
+    library: Library, storage: torch.dtype, hidden: int
 ) -> None:
-    config = small_config(num_layers=2, num_heads=6)
+    config = small_config(num_layers=2, num_heads=6, hidden_size=hidden, intermediate_size=hidden + 32)
     weights = random_weights(config, 5, storage)
     lengths = (1, 7, 64, 150)
     results = []
@@ -108,8 +109,9 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_in_chunks_and_on_any_threads(
     assert torch.equal(results[0], results[2])
 
 
-def test_bfloat16_stays_near_the_same_weights_in_float32(library: Library) -> None:
-    config = small_config(num_layers=3, hidden_size=96, qk_norm=True)
+@pytest.mark.parametrize(("hidden", "inner", "dim"), [(96, 70, 32), (128, 192, 64), (50, 64, 18)])
+def test_bfloat16_stays_near_the_same_weights_in_float32(library: Library, hidden: int, inner: int, dim: int) -> None:
+    config = small_config(num_layers=3, hidden_size=hidden, intermediate_size=inner, head_dim=dim, qk_norm=True)
     both = make_both(library, config, random_weights(config, 6, BF16), BF16)
     rows = [both.row(number, 0, 100) for number in range(3)]
     expected, found = both.run(rows)
