@@ -151,6 +151,8 @@ def _living(view: EngineView) -> list[str]:
         lines.append(f"  serves           {view.http}")
     lines += ready_lines(view)
     lines += _figures(view)
+    if view.metrics:
+        lines.append(f"  metrics          {view.metrics}")
     if view.restarts:
         lines.append(f"  restarts         {view.restarts}   policy {view.restart_policy}")
     if view.last_exit is not None and (view.restarts or view.state == "backoff"):

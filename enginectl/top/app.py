@@ -81,6 +81,10 @@ class App:
         if self.poller is not None and self.poller.wants_log != (self.ui.view == "logs"):
             self.poller.wants_log = self.ui.view == "logs"
             self.poller.hurry()
+        detailed = self.ui.cursor if self.ui.view == "detail" else ""
+        if self.poller is not None and self.poller.wants_explained != detailed:
+            self.poller.wants_explained = detailed
+            self.poller.hurry()
         return None
 
     def _carry_out(self, effect: Effect) -> None:

@@ -6,6 +6,7 @@ with back-off. Dies by stop(); an error in here becomes a Link, never an excepti
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -19,6 +20,9 @@ from enginectl.control import (
     EventList,
     EventsArgs,
     EventView,
+    ExplainArgs,
+    Explanation,
+    ExplanationList,
     RequestList,
     RequestsArgs,
     RequestView,
@@ -53,6 +57,8 @@ class Source(Protocol):
 
     def events(self, since_seq: int) -> EventList: ...
 
+    def explain(self, request_id: str) -> Explanation: ...
+
     def close(self) -> None: ...
 
 
@@ -82,6 +88,9 @@ class LiveSource:
     def events(self, since_seq: int) -> EventList:
         args = EventsArgs(limit=EVENTS_KEPT, since_seq=since_seq)
         return self._control.request("events", args, EventList)
+
+    def explain(self, request_id: str) -> Explanation:
+        return self._control.request("explain", ExplainArgs(id=request_id), ExplanationList).items[0]
 
     def close(self) -> None:
         self._stats.close()
@@ -122,6 +131,8 @@ class Poller:
         self.name = name
         self.interval_s = interval_s
         self.wants_log = False
+        self.wants_explained = ""
+        """Id of the request that somebody looks at in detail."""
         self._news = news
         self._connect, self._ended, self._names = connect, ended, names
         self._monotonic, self._wall = monotonic, wall
@@ -224,6 +235,7 @@ class Poller:
         seen.failures = 0
         self._read_requests(seen, source)
         self._read_events(seen, source)
+        self._read_explanation(seen, source)
 
     def _read_view(self, seen: _Seen, source: Source) -> None:
         view = source.published()
@@ -258,6 +270,13 @@ class Poller:
             return
         seen.events = (*seen.events, *fresh)[-EVENTS_KEPT:]
 
+    def _read_explanation(self, seen: _Seen, source: Source) -> None:
+        """None for a request that is gone, and from a supervisor that cannot explain."""
+        wanted, seen.explanation = self.wants_explained, None
+        if wanted:
+            with contextlib.suppress(CtlError, IndexError):
+                seen.explanation = source.explain(wanted)
+
     def _snapshot(self, seen: _Seen, now: float) -> Snapshot:
         view = seen.view
         log = tail(view.log) if self.wants_log and view is not None and view.log else ()
@@ -271,6 +290,7 @@ class Poller:
             requests_total=seen.requests_total,
             requests_error=seen.requests_error,
             events=seen.events,
+            explanation=seen.explanation,
             engines=self._known,
             interval_s=self.interval_s,
             log=log,
@@ -307,6 +327,7 @@ class _Seen:
         self.requests_error = ""
         self.requests_after = float("-inf")
         self.events: tuple[EventView, ...] = ()
+        self.explanation: Explanation | None = None
 
     def accept(self, view: EngineView, now: float) -> None:
         """A view without figures keeps the last ones: a dead engine shows what it did last."""

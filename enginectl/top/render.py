@@ -302,7 +302,8 @@ def _detail(snapshot: Snapshot, ui: Ui, width: int, room: int | None) -> list[Li
     if ui.cursor and row.id != ui.cursor:
         gone: Line = [(ui.cursor, "bold"), (" is no longer in flight. Esc goes back.", "")]
         return box([("request", "bold")], [gone], width, room)
-    return box([("request ", "bold"), (row.external_id or row.id, "bold cyan")], views.detail(row), width, room)
+    lines = [*views.detail(row), *views.explanation(snapshot.explanation, row)]
+    return box([("request ", "bold"), (row.external_id or row.id, "bold cyan")], lines, width, room)
 
 
 def _expanded(snapshot: Snapshot, ui: Ui, width: int, tall: int) -> list[Line]:

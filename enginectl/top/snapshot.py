@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import DecodeError, Struct, json, structs
 
-from enginectl.control import EngineView, EventView, RequestView
+from enginectl.control import EngineView, EventView, Explanation, RequestView
 from enginectl.output import SCHEMA, plain
 
 DEAD_STATES = frozenset({"exited", "failed", "backoff", "lost"})
@@ -49,6 +49,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """Why the table is empty or old, when it is."""
     events: tuple[EventView, ...] = ()
     """Oldest first."""
+    explanation: Explanation | None = None
+    """Of the request that is looked at in detail."""
     engines: tuple[str, ...] = ()
     interval_s: float = 1.0
     log: tuple[str, ...] = ()

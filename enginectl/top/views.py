@@ -3,7 +3,7 @@ and the dialog before an action. A snapshot in, lines out. Pure."""
 
 from __future__ import annotations
 
-from enginectl.control import DrainProgress, EngineView, EventView, RequestView, StepStats
+from enginectl.control import DrainProgress, EngineView, EventView, Explanation, RequestView, StepStats
 from enginectl.top import figures
 from enginectl.top.layout import Line, box, fit, width_of
 from enginectl.top.panels import filled_buckets, labelled, split_parts, step_figures
@@ -107,6 +107,25 @@ def detail(row: RequestView) -> list[Line]:
     if why(row):
         lines.append([(" " * 20 + why(row), "yellow")])
     return lines
+
+
+def explanation(found: Explanation | None, row: RequestView) -> list[Line]:
+    """Why it waits, on whom and until when, or how long it still runs; nothing until that is known."""
+    if found is None or found.request.id != row.id:
+        return []
+    start = figures.seconds(found.expected_start_s)
+    pairs = [("why", found.because)]
+    if row.state == "running":
+        pairs.append(("ends within", f"{figures.seconds(found.eta_s)}, {figures.count(found.tokens_left)} tokens left"))
+    else:
+        pairs.append(("place in the line", figures.count(found.position)))
+        pairs.append(("starts within", f"{start}, {figures.count(found.expected_start_steps)} steps"))
+        for number, holder in enumerate(found.holders[:5]):
+            share = "" if holder.share is None else f" ({holder.share:.0%})"
+            text = f"{holder.external_id or holder.id}  {figures.count(holder.blocks)} blocks{share}"
+            pairs.append(("" if number else "held by", f"{text}, {figures.seconds(holder.eta_s)}"))
+    pairs += [("note", note) for note in found.notes]
+    return [[], *([(name.rjust(18), "dim"), ("  ", ""), (value, "bold")] for name, value in pairs)]
 
 
 def event_line(events: tuple[EventView, ...], width: int) -> Line:

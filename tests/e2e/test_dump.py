@@ -106,6 +106,8 @@ def test_a_stopped_engine_is_dumped_without_its_word(ctl: Ctl) -> None:
     ctl.start("t")
     os.kill(ctl.record()["engine"]["pid"], signal.SIGSTOP)
     wait_until(lambda: ctl("probe", "t").code == 11, 20.0, "stalled")
+    evidence = ctl.base / "state" / "engines" / "t" / "evidence"
+    wait_until(lambda: any(evidence.glob("*-stalled/flight.jsonl")), 20.0, "evidence of the stall")
     document = ctl.ok("dump", "t", "--timeout", "500ms", "-o", "json").document
     assert "flight.jsonl" in document["files"]
     assert any(line.startswith("stacks.txt") for line in document["missing"])

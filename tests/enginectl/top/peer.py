@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from enginectl.control import ControlReply, EngineView, ErrorInfo, EventList, RequestList
+from enginectl.control import ControlReply, EngineView, ErrorInfo, EventList, Explanation, ExplanationList, RequestList
 from enginectl.dirs import runtime_root, state_root
 from enginectl.envelope import decode_request, encode, pack
 from enginectl.identity import identify
@@ -88,6 +88,9 @@ class Peer:
                 return RequestList(items=self.requests[: args["limit"]], total=len(self.requests))
             case "events":
                 return EventList(items=[e for e in self.events if e.seq > args["since_seq"]])
+            case "explain":
+                found = [r for r in self.requests if r.id == args["id"]]
+                return ExplanationList(items=[Explanation(request=r, because="all 8 places run") for r in found])
             case "abort":
                 self.requests = [r for r in self.requests if r.id not in args["ids"]]
                 return {"items": [{"asked": i, "id": i, "result": "aborted"} for i in args["ids"]]}

@@ -64,6 +64,18 @@ def test_requests_are_asked_for_once_a_round(peer: Peer, poller: Poller) -> None
     assert sum(verb == "requests" for verb, _ in peer.asked) == 5
 
 
+def test_only_the_request_in_detail_is_explained(peer: Peer, poller: Poller) -> None:
+    assert poller.look().explanation is None
+    wanted = peer.requests[3].id
+    poller.wants_explained = wanted
+    found = poller.look().explanation
+    assert found is not None and found.request.id == wanted
+    peer.refuse["explain"] = ErrorInfo(id="E1001", message="verb 'explain' is not known to this supervisor")
+    shown = poller.look()
+    assert (shown.explanation, shown.link.state) == (None, "live")
+    assert sum(verb == "explain" for verb, _ in peer.asked) == 2
+
+
 def test_only_new_events_are_asked_for(peer: Peer, poller: Poller) -> None:
     poller.look()
     peer.events.append(EventView(ts=1.0, seq=9, type="abort", text="gone"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from enginectl.control import DrainProgress, EngineView, EventView, RequestView, Stats, StepStats
+from enginectl.control import DrainProgress, EngineView, EventView, Explanation, Holder, RequestView, Stats, StepStats
 from enginectl.top.layout import shed
 from enginectl.top.render import render
 from enginectl.top.snapshot import Link, Snapshot
@@ -175,6 +175,24 @@ def test_the_cursor_is_on_the_screen() -> None:
         marked = [line for line in picture(snapshot, 100, 32, Ui(cursor=target)) if line.startswith("│ › ")]
         assert len(marked) == 1
         assert target[:8] in marked[0]
+
+
+def test_a_detail_says_on_whom_it_waits_and_until_when() -> None:
+    row = samples.requests(42)[-1]
+    holder = Holder(id="hog-1", external_id="hog", blocks=300, share=0.75, eta_s=12.0)
+    found = Explanation(
+        request=row, because="20 KV blocks are needed, 3 are free", position=1, holders=[holder],
+        expected_start_s=12.0, expected_start_steps=600,
+    )  # fmt: skip
+    ui = Ui(view="detail", cursor=row.id)
+    row.state = "waiting"
+    shown = samples.snapshot(requests=(row,), explanation=found)
+    page = text(shown, 100, 40, ui)
+    assert "why  20 KV blocks are needed, 3 are free" in page
+    assert "hog  300 blocks (75%)" in page
+    assert "600 steps" in page
+    other = samples.requests(42)[0]
+    assert "held by" not in text(samples.snapshot(explanation=found), 100, 40, Ui(view="detail", cursor=other.id))
 
 
 def test_a_detail_of_a_request_that_ended_says_so() -> None:
