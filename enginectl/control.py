@@ -544,6 +544,7 @@ class FlightStep(Struct, kw_only=True):
     execute_ms: float | None = None
     sample_ms: float | None = None
     update_ms: float | None = None
+    kv_used_ratio: float | None = None
 
 
 class FlightHead(Struct, kw_only=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from engine.messages import SchedulerStats
 from enginectl.control import FlightHead, FlightStep
+from enginectl.supervisor.stats import is_uncounted
 
 KEEP = 4096
 FIELDS = FlightStep.__struct_fields__
@@ -28,17 +29,20 @@ class FlightRing:
         return len(self._ring)
 
     def add(self, stats: SchedulerStats, now: float) -> None:
-        """Once a step: the report of an idle engine repeats the last step and is left out."""
-        if stats.step_counter == self._last:
+        """Once a step: the report of an idle engine repeats the last step and is left out. Steps of an engine that
+        does not number them are numbered here."""
+        number = max(0, self._last) + 1 if is_uncounted(stats) else stats.step_counter
+        if number == self._last:
             return
-        self._last = stats.step_counter
+        self._last = number
         timings = stats.step_timings
         self._ring.append(
             (
-                stats.step_counter, now, stats.num_scheduled_tokens, stats.num_prefill_tokens, stats.num_running_reqs,
+                number, now, stats.num_scheduled_tokens, stats.num_prefill_tokens, stats.num_running_reqs,
                 stats.num_waiting_reqs, stats.free_blocks, stats.num_preempted,
                 *((None,) * 4 if timings is None else
                   (timings.schedule_ms, timings.execute_ms, timings.sample_ms, timings.update_ms)),
+                stats.kv_cache_usage,
             )
         )  # fmt: skip
 

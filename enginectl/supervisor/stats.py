@@ -73,7 +73,7 @@ class StatsBook:
 
     def on_step(self, stats: SchedulerStats, now: float) -> None:
         """The stats of one step, or of the moment when work ended."""
-        is_new = stats.step_counter != self.last.step_counter
+        is_new = is_uncounted(stats) or stats.step_counter != self.last.step_counter
         self.turned_at = now
         if is_new:
             self.prefill.add(now, stats.num_prefill_tokens)
@@ -98,6 +98,7 @@ class StatsBook:
         elif self._spaced_at is not None:
             self.steps.add(now, (now - self._spaced_at) * 1000)
             self.totals.step.add(now - self._spaced_at)
+            self.step_tokens.append((stats.num_running_reqs, now - self._spaced_at))
 
     @property
     def prefix_totals(self) -> tuple[int, int]:
@@ -131,7 +132,8 @@ class StatsBook:
             requests_in_s=self.added.rate(now, busy), preempted_per_min=float(self.preempted.total(now)),
             ttft_p50_s=self.ttft.percentile(now, 50), ttft_p95_s=self.ttft.percentile(now, 95),
             tpot_p50_ms=self.tpot.percentile(now, 50), tpot_p95_ms=self.tpot.percentile(now, 95),
-            step=self.step_stats(now) if with_steps else StepStats(), step_counter=last.step_counter,
+            step=self.step_stats(now) if with_steps else StepStats(),
+            step_counter=self.totals.steps if is_uncounted(last) else last.step_counter,
             loop_counter=last.loop_counter or None,
             loop_age_s=None if self.turned_at is None else now - self.turned_at,
             input_queue=depths.input_queue if depths else None, output_queue=depths.output_queue if depths else None,
@@ -161,6 +163,11 @@ class StatsBook:
             for name in ("schedule_ms", "execute_ms", "sample_ms", "update_ms"):
                 setattr(stats, name, sum(getattr(part, name) for part in parts) / len(parts))
         return stats
+
+
+def is_uncounted(stats: SchedulerStats) -> bool:
+    """Of an engine that does not number its steps (vLLM without data parallel): each report is of a step."""
+    return stats.step_counter == 0 and stats.step_timings is None
 
 
 def histogram(ordered: list[float]) -> list[int]:

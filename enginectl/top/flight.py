@@ -115,6 +115,8 @@ def _stats(step: FlightStep, head: FlightHead) -> SchedulerStats:
     )
     if head.kv_blocks and step.free_blocks is not None:
         stats.kv_cache_usage = 1 - step.free_blocks / head.kv_blocks
+    elif step.kv_used_ratio is not None:
+        stats.kv_cache_usage = step.kv_used_ratio
     parts = (step.schedule_ms, step.execute_ms, step.sample_ms, step.update_ms)
     if step.execute_ms is not None:
         schedule, execute, sample, update = (part or 0.0 for part in parts)

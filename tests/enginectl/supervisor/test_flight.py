@@ -34,3 +34,12 @@ def test_times_are_null_where_the_engine_tells_none() -> None:
     assert lines[0]["type"] == "flight" and lines[0]["name"] == "t"
     assert [line["execute_ms"] for line in lines[1:]] == [None, 4.0]
     assert lines[1]["free_blocks"] == 7
+
+
+def test_an_engine_that_does_not_number_its_steps_is_counted_here() -> None:
+    ring = FlightRing()
+    for now in range(3):
+        ring.add(SchedulerStats(num_running_reqs=1, kv_cache_usage=0.5), float(now))
+    assert [(step.step, step.kv_used_ratio, step.free_blocks) for step in ring.steps()] == [
+        (1, 0.5, None), (2, 0.5, None), (3, 0.5, None),
+    ]  # fmt: skip

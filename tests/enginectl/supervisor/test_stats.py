@@ -96,3 +96,13 @@ def test_history_is_one_point_a_tick_and_bounded() -> None:
 
 def test_buckets_count_everything() -> None:
     assert histogram([1.0, 5.0, 5.1, 30.0, 9999.0]) == [1, 2, 0, 0, 0, 1, 0, 0, 0, 0, 1]
+
+
+def test_steps_without_a_number_are_timed_by_their_spacing() -> None:
+    book = StatsBook()
+    for turn in range(5):
+        book.on_step(SchedulerStats(num_running_reqs=2), 10.0 + turn * 0.05)
+    found = book.snapshot(10.3, 2, 0)
+    assert found.step.derived and found.step.steps == 4
+    assert 49.0 < (found.step.p50_ms or 0) < 51.0
+    assert found.step_counter == 5
