@@ -26,6 +26,8 @@ SILENCE_S = 15.0
 """A frontend answers HELLO at once; one that does not for so long has its engine already, or is something else."""
 RETURN_S = 2.0
 """A connection that broke may come back for so long before its frontend counts as gone."""
+COME_UP_S = 600.0
+"""How long the processes of a frontend may take to come up after its INIT."""
 FLUSH_S = 0.01
 LINGER_MS = 2000
 MAX_PER_TURN = 64
@@ -83,7 +85,8 @@ class Client:
 
     def __init__(self, link: FrontendLink, index: int, input_address: str, output_address: str) -> None:
         self.index = index
-        self.is_connected = True
+        self.was_connected = self.is_connected = False
+        """Several API servers come up long after INIT; until then connections break for other reasons."""
         self.pending: deque[list[bytes]] = deque()
         """What its output socket does not take now."""
         self.input = Watched(link.loop, link.new_socket(zmq.DEALER), lambda event: link.on_event(self, event))
@@ -211,6 +214,8 @@ class FrontendLink:
         self.init = init
         for index, (source, target) in enumerate(zip(init.addresses.inputs, init.addresses.outputs, strict=True)):
             self.clients.append(Client(self, index, source, target))
+        for client in self.clients:
+            self.loop.after(COME_UP_S, lambda client=client: self._check_client(client))  # type: ignore[misc]
 
     def ready(self, responses: list[bytes]) -> None:
         """The engine serves: its ready response to each client, READY to the frontend. Once per frontend."""
@@ -248,8 +253,8 @@ class FrontendLink:
 
     def on_event(self, client: Client, event: int) -> None:
         if event & _UP:
-            client.is_connected = True
-        elif event & _DOWN:
+            client.was_connected = client.is_connected = True
+        elif event & _DOWN and client.was_connected:
             client.is_connected = False
             self.loop.after(RETURN_S, lambda: self._check_client(client))
 
