@@ -37,7 +37,7 @@ def command(
         raise NoSuchEngine(f"{entry.name!r} has no log yet", cause=str(path), try_=[f"enginectl start {entry.name}"])
     running = entry.liveness in ("running", "lost")
     offset = end_of(path)
-    found = last_lines(path, lines, back=1 if previous and running else 0)
+    found = last_lines(path, lines, back=1 if previous and running and not _has_ended(entry) else 0)
     if out.json and not follow_:
         return out.document("Log", {"name": entry.name, "path": str(path), "lines": found})
     for line in found:
@@ -46,6 +46,11 @@ def command(
         for line in follow(path, offset, lambda: EngineEntry.read(entry.name).liveness in ("running", "lost")):
             _show(line)
     return None
+
+
+def _has_ended(entry: EngineEntry) -> bool:
+    """Its last start is over, whether or not its supervisor still lives."""
+    return entry.record is not None and entry.record.state in ("failed", "exited", "backoff")
 
 
 def _show(line: str) -> None:
