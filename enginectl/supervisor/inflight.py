@@ -15,6 +15,7 @@ from enginectl.supervisor.loop import Future
 
 REMEMBER = 2000
 """How many ended requests are known by id, so that a late abort can say `already-finished`."""
+_NUMBERED = re.compile(r"^(cmpl-[^-]+)-\d+$")
 _CHILD = re.compile(r"^(?:\d+_)?(?P<external>.+?)(?:-\d+)?-[0-9a-f]{8}$")
 
 
@@ -35,6 +36,12 @@ class Flight:
     last_at: float | None = None
     aborted_by_operator: bool = False
     gone: Future[FinishReason] = field(default_factory=Future)
+
+    @property
+    def family(self) -> str:
+        """What an API server calls the whole of it: it numbers the prompts of one call."""
+        match = _NUMBERED.match(self.external_id)
+        return match[1] if match else self.external_id
 
     @property
     def was_aborted(self) -> bool:
@@ -139,7 +146,7 @@ class InflightTable:
         """By engine id, external id (all its children), or a unique prefix of either; then among the ended."""
         if asked in self.flights:
             return Found([self.flights[asked]])
-        children = [flight for flight in self.flights.values() if flight.external_id == asked]
+        children = [flight for flight in self.flights.values() if asked in (flight.external_id, flight.family)]
         if children:
             return Found(children)
         if asked in self._ended:
