@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from enginectl.control import DumpArgs, DumpEnd, DumpFile
+from enginectl.control_verbs import DumpArgs, DumpEnd, DumpFile
 from enginectl.errors import CtlError, UsageError
 from enginectl.log_reader import last_lines
 from enginectl.record import json_bytes

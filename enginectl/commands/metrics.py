@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from enginectl.context import connect, one_name
-from enginectl.control import Metrics, MetricsArgs
+from enginectl.control_verbs import Metrics, MetricsArgs
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 from enginectl.output import out
 

@@ -9,7 +9,8 @@ import typer
 
 from enginectl import text
 from enginectl.context import connect, one_name
-from enginectl.control import EngineView, PauseArgs
+from enginectl.control import EngineView
+from enginectl.control_verbs import PauseArgs
 from enginectl.gating import confirm_ending, gate, report
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, YesOption, duration
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enginectl.context import connect, one_name
-from enginectl.control import ResumeArgs
+from enginectl.control_verbs import ResumeArgs
 from enginectl.gating import gate, report
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from enginectl.context import connect, one_name
-from enginectl.control import SleepArgs
+from enginectl.control_verbs import SleepArgs
 from enginectl.gating import confirm_ending, gate, report
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, YesOption, duration
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from enginectl.context import connect, one_name
-from enginectl.control import WakeArgs
+from enginectl.control_verbs import WakeArgs
 from enginectl.gating import gate, report
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, duration
 

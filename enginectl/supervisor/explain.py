@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from enginectl.control import Explanation, Holder, Limit, RequestView
+from enginectl.control import RequestView
+from enginectl.control_verbs import Explanation, Holder, Limit
 from enginectl.supervisor.forecast import Load, forecast
 
 MAX_HOLDERS = 20

@@ -13,7 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from engine.messages import EngineCoreReadyResponse, SchedulerStats, StepTimings
-from enginectl.control import EngineView, EventView, FlightHead, FlightStep, Stats
+from enginectl.control import EngineView, EventView, Stats
+from enginectl.control_verbs import FlightHead, FlightStep
 from enginectl.errors import UsageError
 from enginectl.top.snapshot import Link, Snapshot
 

@@ -20,14 +20,12 @@ from enginectl.control import (
     EventList,
     EventsArgs,
     EventView,
-    ExplainArgs,
-    Explanation,
-    ExplanationList,
     RequestList,
     RequestsArgs,
     RequestView,
     StatusArgs,
 )
+from enginectl.control_verbs import ExplainArgs, Explanation, ExplanationList
 from enginectl.errors import CtlError, Deadline, EngineDied, NotRunning, Unreachable
 from enginectl.top.snapshot import DEAD_STATES, Link, Snapshot
 

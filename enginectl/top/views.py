@@ -3,7 +3,8 @@ and the dialog before an action. A snapshot in, lines out. Pure."""
 
 from __future__ import annotations
 
-from enginectl.control import DrainProgress, EngineView, EventView, Explanation, RequestView, StepStats
+from enginectl.control import DrainProgress, EngineView, EventView, RequestView, StepStats
+from enginectl.control_verbs import Explanation
 from enginectl.top import figures
 from enginectl.top.layout import Line, box, fit, width_of
 from enginectl.top.panels import filled_buckets, labelled, split_parts, step_figures

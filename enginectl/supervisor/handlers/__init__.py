@@ -19,23 +19,17 @@ from enginectl.control import (
     CallArgs,
     CordonArgs,
     DrainArgs,
-    DumpArgs,
     EventsArgs,
-    ExplainArgs,
     GenerateArgs,
     KillArgs,
-    MetricsArgs,
-    PauseArgs,
     RequestsArgs,
     RestartArgs,
-    ResumeArgs,
-    SleepArgs,
     StacksArgs,
     StatusArgs,
     StopArgs,
-    WakeArgs,
     WatchArgs,
 )
+from enginectl.control_verbs import DumpArgs, ExplainArgs, MetricsArgs, PauseArgs, ResumeArgs, SleepArgs, WakeArgs
 from enginectl.errors import Bug, Conflict, CtlError, Deadline, UnknownVerb, UsageError
 from enginectl.supervisor.handlers import (
     abort,

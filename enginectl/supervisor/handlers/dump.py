@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import DumpArgs, DumpEnd, DumpFile
+from enginectl.control_verbs import DumpArgs, DumpEnd, DumpFile
 from enginectl.supervisor.dumping import collect
 from enginectl.supervisor.evidence import save_files
 

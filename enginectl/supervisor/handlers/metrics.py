@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import Metrics, MetricsArgs
+from enginectl.control_verbs import Metrics, MetricsArgs
 from enginectl.supervisor.publishing import listen, metrics_of
 
 if TYPE_CHECKING:

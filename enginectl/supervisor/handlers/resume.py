@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import ResumeArgs
+from enginectl.control_verbs import ResumeArgs
 from enginectl.supervisor.gates import gate
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import SleepArgs
+from enginectl.control_verbs import SleepArgs
 from enginectl.supervisor.gates import gate
 
 if TYPE_CHECKING:

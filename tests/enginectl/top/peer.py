@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from enginectl.control import ControlReply, EngineView, ErrorInfo, EventList, Explanation, ExplanationList, RequestList
+from enginectl.control import ControlReply, EngineView, ErrorInfo, EventList, RequestList
+from enginectl.control_verbs import Explanation, ExplanationList
 from enginectl.dirs import runtime_root, state_root
 from enginectl.envelope import decode_request, encode, pack
 from enginectl.identity import identify

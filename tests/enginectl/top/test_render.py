@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from enginectl.control import DrainProgress, EngineView, EventView, Explanation, Holder, RequestView, Stats, StepStats
+from enginectl.control import DrainProgress, EngineView, EventView, RequestView, Stats, StepStats
+from enginectl.control_verbs import Explanation, Holder
 from enginectl.top.layout import shed
 from enginectl.top.render import render
 from enginectl.top.snapshot import Link, Snapshot
