@@ -180,6 +180,8 @@ class UniProcExecutor(Executor):
             lambda number, layer: native.take_layer(number, layer, native.threads),
         )
         native.take_ends(ends.embedding, ends.head, ends.final_norm, native.threads)
+        del ends
+        _return_memory()
         return native
 
     def _pack(self, library: Library, decoder: Decoder) -> NativeDecoder:

@@ -1,7 +1,7 @@
 """The compiled step library seen from Python: its structs and functions, nothing else.
 
 Enters: the path of a library that build.py has checked. Leaves: a Library. ctypes releases the GIL for each call. The
-structs here are those of src/model.c, field by field."""
+structs here are those of src/state.h, field by field."""
 
 from __future__ import annotations
 

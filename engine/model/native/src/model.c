@@ -7,67 +7,18 @@
 #include "attention.h"
 #include "limits.h"
 #include "matmul.h"
+#include "packing.h"
 #include "pieces.h"
 #include "pool.h"
-#include "vector.h"
-#include <sys/mman.h>
+#include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
-
-struct sizes {
-    int32_t vocab, hidden, inner, layers, heads, kv_heads, dim, block_size, threads;
-    int32_t weights_are_bfloat16, cache_is_bfloat16, pairs; /* pairs: multiply in bfloat16 where the CPU can */
-    float epsilon;
-};
-
-struct layer {
-    struct matrix qkv, o, gate_up, down;
-    const float *input_norm, *post_norm, *q_norm, *k_norm, *qkv_bias, *o_bias;
-};
-
-struct model {
-    struct sizes sizes;
-    struct layout layout;
-    enum kind rows_kind; /* of activations that are multiplied */
-    struct layer *layers;
-    struct matrix head;
-    const void *embedding; /* (vocab, hidden) as the weights are; NULL: taken from the head's panels */
-    const float *final_norm;
-    const float *rope; /* (positions, dim / 2) cosine and sine */
-    struct pool pool;
-    char *memory;
-    size_t memory_bytes;
-    float *x, *qkv; /* residual stream; q, k and v */
-    void *normed, *attended, *gated;
-    char *attention_scratch;
-    struct attention_task *tasks;
-    struct best *best;
-};
-
-struct batch {
-    int32_t tokens, rows;
-    const int64_t *ids, *blocks;
-    const int64_t *positions;
-    const struct row *row;
-    void *keys, *values;        /* (layers, blocks, kv_heads, block_size, dim) */
-    int64_t layer_stride;       /* numbers between two layers of the cache */
-    float *hidden;              /* (tokens, hidden) */
-};
 
 EXPORT int ek_width(void) { return W; }
 EXPORT int ek_has_pairs(void) { return HAS_PAIRS; }
 EXPORT const char *ek_description(void) {
     if (HAS_TILES && tiles_allowed()) return "AMX with bfloat16";
     return HAS_PAIRS ? "AVX-512 with bfloat16" : W == 16 ? "AVX-512" : W == 8 ? "AVX2" : "128-bit vectors";
-}
-
-static void *big_memory(size_t bytes) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, bytes >= (2u << 20) ? 2u << 20 : 64, MAX(bytes, 64)) != 0) return NULL;
-#ifdef MADV_HUGEPAGE
-    if (bytes >= (2u << 20)) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    return memory;
 }
 
 EXPORT struct model *ek_new(const struct sizes *sizes) {
@@ -109,44 +60,6 @@ EXPORT int ek_threads(struct model *m) { return m->pool.threads; }
 enum { QKV, O, GATE, UP, DOWN, HEAD };
 enum { INPUT_NORM, POST_NORM, Q_NORM, K_NORM, QKV_BIAS, O_BIAS, FINAL_NORM, ROPE, EMBEDDING };
 
-struct packing {
-    struct matrix *matrix;
-    const void *from;
-    int is_bfloat16, rows, first, step; /* panel p of the source becomes panel first + p * step */
-};
-
-static void pack_task(void *argument, int panel, int thread) {
-    const struct packing *p = argument;
-    (void)thread;
-    struct matrix *m = p->matrix;
-    int units = m->kind == FLOAT32 ? m->inputs : m->inputs / 2;
-    uint32_t *to = m->data + (size_t)(p->first + panel * p->step) * m->panel;
-    for (int i = 0; i < PANEL; i++) {
-        int row = panel * PANEL + i;
-        size_t at = (size_t)row * m->inputs;
-        for (int u = 0; u < units; u++) {
-            uint32_t unit = 0;
-            if (row >= p->rows) unit = 0;
-            else if (m->kind == FLOAT32) unit = ((const uint32_t *)p->from)[at + u];
-            else if (p->is_bfloat16) unit = ((const uint32_t *)p->from)[at / 2 + u];
-            else {
-                const float *pair = (const float *)p->from + at + 2 * u;
-                unit = narrow_one(pair[0]) | (uint32_t)narrow_one(pair[1]) << 16;
-            }
-            to[(size_t)u * PANEL + i] = unit;
-        }
-    }
-}
-
-static int shape_matrix(struct matrix *matrix, int outputs, int inputs, enum kind kind, int parts) {
-    if (matrix->data != NULL) return 0;
-    int panels = (outputs / parts + PANEL - 1) / PANEL * parts;
-    *matrix = (struct matrix){parts == 2 ? panels * PANEL : outputs, inputs, panels, kind, 0, NULL};
-    matrix->panel = (size_t)(kind == FLOAT32 ? inputs : inputs / 2) * PANEL;
-    matrix->data = big_memory(panels * matrix->panel * 4);
-    return matrix->data == NULL ? -1 : 0;
-}
-
 /* `from` (rows, inputs) of the named matrix, read only during the call. Gate and up share one, in turns. */
 EXPORT int ek_set_matrix(struct model *m, int layer, int name, const void *from, int is_bfloat16, int threads) {
     const struct sizes *s = &m->sizes;
@@ -176,47 +89,6 @@ EXPORT void ek_set_vector(struct model *m, int layer, int name, const void *from
                              (const void **)&l->k_norm,     (const void **)&l->qkv_bias,  (const void **)&l->o_bias,
                              (const void **)&m->final_norm, (const void **)&m->rope,      &m->embedding};
     *places[name] = from;
-}
-
-/* ---- scratch */
-
-static int reserve(struct model *m, int tokens, int rows, int tasks) {
-    const struct sizes *s = &m->sizes;
-    struct attention_scratch unused;
-    size_t scratch = lay_out_scratch(&m->layout, NULL, &unused), used = 0;
-    size_t sizes[] = {
-        (size_t)tokens * s->hidden * 4,
-        (size_t)tokens * (s->heads + 2 * s->kv_heads) * s->dim * 4,
-        (size_t)MAX(tokens, rows) * s->hidden * 4,
-        (size_t)tokens * s->heads * s->dim * 4,
-        (size_t)tokens * s->inner * 4,
-        scratch * m->pool.threads,
-        (size_t)tasks * sizeof *m->tasks,
-        (size_t)rows * m->pool.threads * sizeof *m->best,
-    };
-    void **places[] = {(void **)&m->x,  (void **)&m->qkv,  &m->normed, &m->attended,
-                       &m->gated,       (void **)&m->attention_scratch, (void **)&m->tasks, (void **)&m->best};
-    for (int i = 0; i < 8; i++) used += (sizes[i] + 127) / 64 * 64;
-    if (used > m->memory_bytes) {
-        free(m->memory);
-        m->memory_bytes = 0;
-        m->memory = big_memory(used);
-        if (m->memory == NULL) return -1;
-        m->memory_bytes = used;
-        memset(m->memory, 0, used);
-    }
-    char *at = m->memory;
-    for (int i = 0; i < 8; i++) {
-        *places[i] = at;
-        at += (sizes[i] + 127) / 64 * 64;
-    }
-    /* Scratch holds zeros that are only read; what lay there before was something else. */
-    for (int t = 0; t < m->pool.threads; t++) {
-        lay_out_scratch(&m->layout, m->attention_scratch + t * scratch, &unused);
-        memset(unused.nothing, 0, s->dim * 4);
-        memset(unused.values, 0, (size_t)CHUNK * padded_dim(s->dim) * 4);
-    }
-    return 0;
 }
 
 /* ---- one step */

@@ -65,7 +65,11 @@ static int tiles_allowed(void) {
 static inline void tiles_release(void) {
     if (tiles_allowed()) _tile_release();
 }
-static inline void tile_configure(const struct tile_shape *shape) { _tile_loadconfig(shape); }
+/* Compilers do not know that tiles are loaded from memory: what was written before must be there. */
+static inline void tile_configure(const struct tile_shape *shape) {
+    __asm__ volatile("" ::: "memory");
+    _tile_loadconfig(shape);
+}
 #define TILE_ZERO(t) _tile_zero(t)
 #define TILE_LOAD(t, from, stride) _tile_loadd(t, from, stride)
 #define TILE_STORE(t, to, stride) _tile_stored(t, to, stride)

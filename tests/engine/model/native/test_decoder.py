@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.model.decoder import rope_table
 from engine.model.inputs import Row
-from engine.model.native.bindings import Library
+from engine.model.native.bindings import Library, Matrix
 from engine.model.native.decoder import NativeDecoder, can_run, pack_rows
 from tests.support.native import Both, make_both, random_weights, small_config, without
 
@@ -197,3 +197,23 @@ def test_packed_rows() -> None:
     assert parts.positions.tolist() == [3, 4, 0]
     assert parts.rows.tolist() == [[0, 3, 2, 0], [2, 0, 1, 1]]
     assert parts.blocks.tolist() == [9, 4, 2]
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+@pytest.mark.parametrize("storage", [torch.float32, BF16])
+def test_one_product_alone(library: Library, storage: torch.dtype, count: int) -> None:
+    config = small_config(hidden_size=64)
+    both = make_both(library, config, random_weights(config, 4, storage), storage)
+    layer = both.weights.layers[0]
+    random = torch.Generator().manual_seed(2)
+    for name, matrix in ((Matrix.QKV, layer.qkv), (Matrix.O, layer.o), (Matrix.DOWN, layer.down)):
+        rows = torch.randn(count, matrix.shape[1], generator=random).to(storage).float()
+        found = both.native.product(0, name, rows, torch.empty(count, len(matrix)))
+        close(found, functional.linear(rows, matrix))
+
+
+def test_limits_are_measured_by_real_work(best_library: Library) -> None:
+    config = small_config()
+    both = make_both(best_library, config, random_weights(config, 4))
+    both.native.read(torch.ones(1024 * 1024))
+    assert both.native.multiply_adds(2) == 2 * 12 * 2000 * best_library.width()
