@@ -1,7 +1,8 @@
 """What travels between a frontend and an engine: one struct per meaning, no socket, no bytes.
 
 Shapes and names are those of the v1 engine-core protocol (vLLM 0.25.1; what 0.32 adds is marked). Array structs are
-positional: a reader ignores extra trailing elements and takes defaults for missing ones. `codec` alone knows frames."""
+positional: a reader ignores extra trailing elements and takes defaults for missing ones. `codec` alone knows frames.
+Longer than a module should be, on purpose: the whole vocabulary of the wire is read, and compared, on one page."""
 
 from __future__ import annotations
 
