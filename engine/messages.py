@@ -323,6 +323,12 @@ class QueueDepths(Struct, kw_only=True):
     pending_bytes: int = 0
 
 
+class IterationDetails(Struct, kw_only=True):
+    """What a foreign engine tells of its step."""
+
+    elapsed_ms: float | None = None
+
+
 class SchedulerStats(Struct, kw_only=True):
     """State after a step. The last group is ours; frontends ignore unknown keys."""
 
@@ -342,6 +348,8 @@ class SchedulerStats(Struct, kw_only=True):
     running_lora_adapters: dict[str, int] = {}
     cudagraph_stats: Raw = NIL
     perf_stats: Raw = NIL
+    iteration_details: IterationDetails | None = None
+    """[0.32], where it was asked for."""
 
     loop_counter: int = 0
     """Turns of the busy loop since start, steps or not."""

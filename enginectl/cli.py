@@ -49,8 +49,6 @@ def run(args: list[str]) -> int:
         raise UsageError("no verb given", try_=["enginectl start", "enginectl --help"])
     if args[0] == "--version":
         return _version()
-    if args[0] in ("start", "run") and "--" in args:
-        raise UsageError("a command after -- cannot be supervised yet", try_=["enginectl start NAME --model DIR"])
     group = VerbGroup(name="enginectl", rich_markup_mode=None, help=HELP, context_settings=dict(CONTEXT_SETTINGS))
     try:
         with group.make_context("enginectl", args) as ctx:

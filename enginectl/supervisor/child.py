@@ -194,6 +194,23 @@ class Child:
         if self.id is not None and not self.exited.done:
             send_signal(self.id, number)
 
+    def other_exit(self, pid: int) -> Future[None]:
+        """Done when that process of the group has ended."""
+        ended: Future[None] = Future()
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            ended.set_result(None)
+            return ended
+
+        def seen() -> None:
+            self._loop.unwatch(fd)
+            os.close(fd)
+            ended.set_result(None)
+
+        self._loop.watch(fd, seen)
+        return ended
+
     def send_core(self, number: signal.Signals) -> None:
         """To the process of a guarded group that computes."""
         who = identify(vllm.core_pid([pid for pid in self.members() if pid != self.pid]))

@@ -30,8 +30,11 @@ LATE_S = 2.0
 class ProcessMeter:
     """CPU share and state of one pid, from one look a second."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, group: Callable[[], list[int]] | None = None) -> None:
+        """`group`: the processes whose CPU time counts as its own; it alone when left out."""
         self.pid = pid
+        self._group = group
+        self._ticks: int | None = None
         self.stat: ProcStat | None = read_stat(pid)
         self.cpu_percent = 0.0
         self.last_gain_at = time.monotonic()
@@ -43,10 +46,16 @@ class ProcessMeter:
         self._looked_at = now
         if before is None or self.stat is None:
             return
-        gained = self.stat.cpu_ticks - before.cpu_ticks
+        gained = self.stat.cpu_ticks - before.cpu_ticks if self._group is None else self._gained(self._group())
         self.cpu_percent = 100.0 * gained / CLOCK_TICKS / passed_s
         if gained >= CPU_TICKS_ALIVE * passed_s:
             self.last_gain_at = now
+
+    def _gained(self, pids: list[int]) -> int:
+        """Ticks of the whole group since the last look; a member that went takes its own along."""
+        before = self._ticks
+        self._ticks = sum(stat.cpu_ticks for pid in pids if (stat := read_stat(pid)) is not None)
+        return 0 if before is None else max(0, self._ticks - before)
 
     def info(self) -> ProcessInfo | None:
         if self.stat is None:

@@ -38,6 +38,8 @@ LAST_ANSWERS_S = 2.0
 ATTACH_S = 2.0
 """A start that fails at once can be asked about for so long."""
 CLEAN_CODES = (0, 143)
+CORE_S = 3.0
+"""How long a launcher gets to end when its engine core has died, and again after TERM."""
 
 
 async def keep(daemon: Daemon) -> None:
@@ -64,7 +66,7 @@ async def run_once(daemon: Daemon) -> None:
     """From spawn to the end of the whole group."""
     _reset(daemon)
     child = daemon.child = Child(daemon.loop, lambda line: _on_status(daemon, line), daemon.on_engine_log)
-    daemon.on_engine_log(f"--- enginectl: instance {daemon.instance} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n".encode())
+    daemon.engine_log.write(f"--- enginectl: instance {daemon.instance} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n".encode())
     try:
         daemon.relay.prepare(tcp=daemon.kind.handshake_over_tcp)
         child.spawn(daemon.settings, daemon.relay.handshake_address)
@@ -125,7 +127,9 @@ def _on_ready(daemon: Daemon, response: EngineCoreReadyResponse) -> None:
     daemon.book.on_turn(time.monotonic())
     if daemon.engine_meter is not None and daemon.child is not None:
         if daemon.kind.is_guarded:
-            daemon.engine_meter = ProcessMeter(core_pid(daemon.child.members()))
+            core = core_pid(daemon.child.members())
+            daemon.engine_meter = ProcessMeter(core, daemon.child.members)
+            daemon.loop.spawn(_watch_core(daemon, daemon.child, core))
         daemon.health = Health(
             daemon.loop, daemon.calls, daemon.book, daemon.inflight, daemon.engine_meter, daemon.settings.max_step_s,
             daemon.changed, daemon.kind,
@@ -142,6 +146,18 @@ def _on_ready(daemon: Daemon, response: EngineCoreReadyResponse) -> None:
         daemon.loop.spawn(_describe(daemon))
     daemon.write_record()
     daemon.changed()
+
+
+async def _watch_core(daemon: Daemon, child: Child, core: int) -> None:
+    """A launcher may outlive the process that computes, and then end as if nothing had happened."""
+    await child.other_exit(core)
+    if child.exited.done or daemon.stopping is not None:
+        return
+    daemon.tracker.error = daemon.tracker.error or f"its engine core (pid {core}) died"
+    if not await daemon.loop.first(child.exited, timeout_s=CORE_S):
+        child.signal_group(signal.SIGTERM)
+        if not await daemon.loop.first(child.exited, timeout_s=CORE_S):
+            child.signal_group(signal.SIGKILL)
 
 
 async def _describe(daemon: Daemon) -> None:

@@ -58,7 +58,7 @@ class StartTracker:
 
     def on_log(self, data: bytes) -> None:
         """An engine that tells no phases: its last log line is the detail of the one that goes on."""
-        lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip(" -")]
         for phase in self.phases if lines else []:
             if phase.took_s is None:
                 phase.detail = lines[-1].strip()[:120]

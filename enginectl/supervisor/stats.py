@@ -88,9 +88,14 @@ class StatsBook:
         self._spaced_at = now if busy else None
 
     def _on_step_time(self, stats: SchedulerStats, now: float) -> None:
-        timings = stats.step_timings
-        self._is_derived = timings is None
-        if timings is not None:
+        timings, details = stats.step_timings, stats.iteration_details
+        told_ms = details.elapsed_ms if details is not None else None
+        self._is_derived = timings is None and told_ms is None
+        if timings is None and told_ms is not None:
+            self.steps.add(now, told_ms)
+            self.totals.step.add(told_ms / 1000)
+            self.step_tokens.append((stats.num_running_reqs, told_ms / 1000))
+        elif timings is not None:
             self._timings.append((now, timings))
             self.steps.add(now, timings.total_ms)
             self.totals.step.add(timings.total_ms / 1000)

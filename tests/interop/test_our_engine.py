@@ -67,7 +67,9 @@ def test_chat_stops_by_itself(api: Api) -> None:
 def test_logprobs_and_prompt_logprobs(api: Api) -> None:
     found = api.completion("The sky is", logprobs=3, max_tokens=3)["choices"][0]["logprobs"]
     assert [len(top) for top in found["top_logprobs"]] == [3, 3, 3]
-    assert len(api.completion("The sky", logprobs=100, max_tokens=1)["choices"][0]["logprobs"]["top_logprobs"][0]) == 100
+    assert (
+        len(api.completion("The sky", logprobs=100, max_tokens=1)["choices"][0]["logprobs"]["top_logprobs"][0]) == 100
+    )
     prompt = api.completion("The sky is blue", prompt_logprobs=2, max_tokens=2)["choices"][0]["prompt_logprobs"]
     assert prompt[0] is None and all(entry for entry in prompt[1:])
 

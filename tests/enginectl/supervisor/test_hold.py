@@ -75,7 +75,9 @@ def test_a_crash_under_hold_is_a_pause(rig: Rig) -> None:
         assert engine.status().held_s is None and engine.status().restarts == 1
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 11}, {"temperature": 0.9, "seed": 11, "top_p": 0.7}])
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 0.9, "seed": 11}, {"temperature": 0.9, "seed": 11, "top_p": 0.7}]
+)
 def test_restart_with_hold_fails_nobody(rig: Rig, sampling: dict[str, object]) -> None:
     expected = undisturbed(rig, **sampling)
     with RawFrontend() as frontend:
@@ -123,7 +125,9 @@ def test_past_the_limit_they_get_errors(rig: Rig) -> None:
         frontend.pump(lambda: begun(frontend, 2), what="running")
         kill(engine)
         for generation in frontend.collect_all(names, 20.0):
-            assert generation.finish_reason == FinishReason.ERROR and "not back within 1 s" in str(generation.stop_reason)
+            assert generation.finish_reason == FinishReason.ERROR and "not back within 1 s" in str(
+                generation.stop_reason
+            )
         wait_until(lambda: engine.status().state == "idle", 40.0, "serving again")
         frontend.add("after", PROMPT, max_tokens=3, ignore_eos=True)
         assert frontend.collect("after").finish_reason == FinishReason.LENGTH
