@@ -96,7 +96,7 @@ def _decode(frames: Sequence[Buffer]) -> EngineCoreRequest:
     if len(frames) > 1 and all(getattr(wire, name) == NIL for name in _TENSOR_FIELDS):
         raise ProtocolError(f"{len(frames) - 1} frames after the body, and nothing in it refers to them")
     fields = msgspec.structs.astuple(wire)
-    return EngineCoreRequest(*fields[:3], sampling, *fields[4:])
+    return EngineCoreRequest(*fields[:3], sampling, *fields[4:])  # type: ignore[call-arg]  # a starred tuple has no length
 
 
 def _check_sizes(body: Buffer) -> None:

@@ -123,8 +123,15 @@ class Engine:
         args = AbortArgs(ids=asked, timeout_s=timeout_s)
         return self.control.request("abort", args, AbortResult, timeout_s=timeout_s + 5.0).items
 
-    def generate(self, prompt_token_ids: list[int], params: SamplingParams | None = None, *, request_id: str = "",
-                 priority: int = 0, timeout_s: float | None = None) -> ControlStream[GenerateChunk, GenerateEnd]:
+    def generate(
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams | None = None,
+        *,
+        request_id: str = "",
+        priority: int = 0,
+        timeout_s: float | None = None,
+    ) -> ControlStream[GenerateChunk, GenerateEnd]:
         """Chunks as they come; `.end` afterwards says why it finished. Leaving the iteration early aborts it."""
         args = GenerateArgs(
             request_id=request_id,

@@ -45,7 +45,11 @@ def decode_reply(frame: bytes) -> ControlReply:
 def error_info(error: CtlError) -> ErrorInfo:
     """An error as the fields that travel."""
     return ErrorInfo(
-        id=error.id, message=error.message[:MAX_TEXT], cause=error.cause[:MAX_TEXT], try_=error.try_, see=error.see,
+        id=error.id,
+        message=error.message[:MAX_TEXT],
+        cause=error.cause[:MAX_TEXT],
+        try_=error.try_,
+        see=error.see,
         exit=int(error.exit),
     )
 

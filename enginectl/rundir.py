@@ -215,11 +215,23 @@ class EngineEntry:
         """What can be said without a supervisor: the post-mortem of a dead engine, the trace of a lost one."""
         record = self.record or Record(name=self.name, ended=not self.paths.record.exists(), state="exited")
         view = EngineView(
-            name=self.name, state=record.state, reason=record.reason, instance=record.instance, model=record.model,
-            engine=record.engine_kind, started_at=record.started_at, ready_after_s=record.ready_after_s,
-            phases=record.phases, ready=record.ready, asked=record.asked, restarts=record.restarts,
-            restart_policy=record.restart_policy, last_exit=record.last_exit, log=str(self.paths.engine_log),
-            supervisor_version=record.supervisor_version, observed_at=time.time(),
+            name=self.name,
+            state=record.state,
+            reason=record.reason,
+            instance=record.instance,
+            model=record.model,
+            engine=record.engine_kind,
+            started_at=record.started_at,
+            ready_after_s=record.ready_after_s,
+            phases=record.phases,
+            ready=record.ready,
+            asked=record.asked,
+            restarts=record.restarts,
+            restart_policy=record.restart_policy,
+            last_exit=record.last_exit,
+            log=str(self.paths.engine_log),
+            supervisor_version=record.supervisor_version,
+            observed_at=time.time(),
         )
         if not view.model and (settings := self.settings) is not None:
             view.model = settings.model
