@@ -44,6 +44,10 @@ fix: setup
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
 
+# make interop   against a real vLLM, whose venv (3.4 GB) it builds once; half an hour on two cores, not part of CI
+interop: setup model
+	@ENGINECTL_INTEROP_VENV="$$(PYTHON=$(PYTHON) sh tests/interop/make_venv.sh)" $(BIN)/python -m pytest tests/interop -m interop
+
 docs: setup
 	@$(BIN)/python -m tools.generate
 

@@ -66,7 +66,8 @@ async def run_once(daemon: Daemon) -> None:
     """From spawn to the end of the whole group."""
     _reset(daemon)
     child = daemon.child = Child(daemon.loop, lambda line: _on_status(daemon, line), daemon.on_engine_log)
-    daemon.engine_log.write(f"--- enginectl: instance {daemon.instance} {time.strftime('%Y-%m-%dT%H:%M:%S')}\n".encode())
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
+    daemon.engine_log.write(f"--- enginectl: instance {daemon.instance} {stamp}\n".encode())
     try:
         daemon.relay.prepare(tcp=daemon.kind.handshake_over_tcp)
         child.spawn(daemon.settings, daemon.relay.handshake_address)

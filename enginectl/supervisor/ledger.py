@@ -73,7 +73,7 @@ def rest_of(asked: Asked, mode: SampledMode, *, moves_seed: bool) -> list[bytes]
     if len(row) > IS_TOKEN and row[IS_TOKEN] != NIL:
         row[IS_TOKEN] = encode_value(msgspec.msgpack.decode(row[IS_TOKEN], type=list[bool]) + [True] * done)
     row[SAMPLING] = encode_value(_params_of_rest(params, done, moves_seed))
-    return [asked.frames[0], encode_value(row), *asked.frames[2:]]
+    return [asked.frames[0], bytes(encode_value(row)), *asked.frames[2:]]
 
 
 def _check(row: list[Raw], params: dict[str, Raw], mode: SampledMode) -> None:
