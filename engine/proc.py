@@ -364,9 +364,9 @@ class EngineCoreProc(EngineCore):
     def shutdown(self) -> None:
         """Last words, threads, sockets, executor. In that order; safe to call twice."""
         context: zmq.Context[zmq.Socket[bytes]] | None = getattr(self, "_context", None)
-        if context is not None and not context.closed:
-            if self._send_engine_dead():  # a socket may not be closed while its thread uses it
-                context.destroy(linger=0)
+        # A socket may not be closed while its thread uses it.
+        if context is not None and not context.closed and self._send_engine_dead():
+            context.destroy(linger=0)
         super().shutdown()
 
     def die(self, error: BaseException) -> None:

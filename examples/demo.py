@@ -71,9 +71,8 @@ def play_the_incident() -> None:
         for process in (hog, *others):
             process.kill()
             process.communicate()
-    print(
-        f"# the hog ended with exit status {hog.returncode}; of the others, {finished.count(0)} of {len(others)} finished"
-    )
+    well = finished.count(0)
+    print(f"# the hog ended with exit status {hog.returncode}; of the others, {well} of {len(others)} finished")
     if hog.returncode == 0 or any(finished):
         raise SystemExit("the incident did not go as it should")
 
