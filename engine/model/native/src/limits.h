@@ -26,6 +26,7 @@ static void chain_task(void *argument, int task, int thread) {
     float *out = argument;
     vf sums[CHAINS], factor = all_f(0.5f);
     (void)task;
+#pragma GCC unroll 12
     for (int c = 0; c < CHAINS; c++) sums[c] = all_f((float)c);
     for (int i = 0; i < CHAIN_STEPS; i++)
 #pragma GCC unroll 12
@@ -33,5 +34,6 @@ static void chain_task(void *argument, int task, int thread) {
             sums[c] = sums[c] * factor + factor;
             KEEP_IN_REGISTER(sums[c]);
         }
+#pragma GCC unroll 12
     for (int c = 0; c < CHAINS; c++) out[thread] += sum_of(sums[c]);
 }
