@@ -98,8 +98,9 @@ def test_a_command_that_was_split(ctl: Ctl, model: Path) -> None:
     port = free_port()
     found = venv()
     assert found is not None
-    ctl.ok("start", "s", "--hold", "--restart", "on-failure", "--timeout", "6m", "--", str(found / "bin" / "vllm"), "serve",
-           str(model), "--served-model-name", SERVED, "--port", str(port), *SHAPE, *ENGINE, timeout_s=400)  # fmt: skip
+    command = [str(found / "bin" / "vllm"), "serve", str(model), "--served-model-name", SERVED, "--port", str(port)]
+    ctl.ok("start", "s", "--hold", "--restart", "on-failure", "--timeout", "6m", "--", *command, *SHAPE, *ENGINE,
+           timeout_s=400)  # fmt: skip
     view = status(ctl, "s")
     assert view["http"] == f"http://127.0.0.1:{port}"
     api = Api(port, SERVED, timeout_s=300)
