@@ -32,7 +32,7 @@ test: setup model
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist loadfile -m "not interop and not gpu"
 
 unit: setup
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m "not e2e and not model and not fault and not thread and not interop and not gpu"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist loadfile -m "not e2e and not model and not fault and not thread and not interop and not gpu"
 
 check: setup
 	@$(BIN)/ruff format --check --quiet . || { echo "format: make fix"; exit 1; }
