@@ -18,6 +18,7 @@
 #define MAX_ROWS (W == 16 ? 32 : 6)  /* rows of one call: two tile registers of them */
 #define MAX_UNIT 4                  /* panels of one tile */
 
+typedef float float_alias __attribute__((may_alias));
 enum kind { FLOAT32, BFLOAT16, PAIRS }; /* PAIRS: the rows are bfloat16 too, and the CPU multiplies pairs */
 
 INLINE vf add_pair_products(vf sum, vu a, vu b) {
@@ -62,7 +63,9 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
             }
 #pragma GCC unroll 12
             for (int r = 0; r < rows; r++) {
-                vu x = a[r * lda + s * halves + half] + (vu){0};
+                /* Some CPUs broadcast floats faster than integers. */
+                const uint32_t *one = a + r * lda + s * halves + half;
+                vu x = kind == PAIRS ? *one + (vu){0} : (vu)all_f(*(const float_alias *)one);
 #pragma GCC unroll 8
                 for (int v = 0; v < 2 * panels; v++) {
                     if (kind == PAIRS) sums[r][v] = add_pair_products(sums[r][v], x, weights[v]);
@@ -158,6 +161,8 @@ struct product {
     size_t ldo; /* numbers from row to row */
     const float *bias;
     struct best *best; /* BEST: (threads, rows) */
+    char *scratch; /* per thread: a panel or two widened */
+    size_t scratch_bytes;
     int group, row_tasks;
 };
 
@@ -221,6 +226,40 @@ static void finish_best(const struct product *p, const float *tile, size_t ldt, 
     }
 }
 
+static void finish(const struct product *p, const float *tile, size_t width, int row, int rows, int panel, int thread) {
+    if (p->finish == GATED) finish_gate(p, tile, width, row, rows, panel * PANEL, (int)width);
+    else if (p->finish == BEST) finish_best(p, tile, width, row, rows, panel * PANEL, (int)width, thread);
+    else finish_store(p, tile, width, row, rows, panel * PANEL, (int)width);
+}
+
+INLINE int block_start(int row0, int row1, int block, int blocks) { return row0 + (row1 - row0) * block / blocks; }
+
+#define WIDEN_FROM 3 /* blocks of rows: then widening a panel once is cheaper than for each block */
+
+/* The same products in the same order, with panels of bfloat16 made float32 first. */
+static void widened_rows(const struct product *p, int panel0, int panel1, int row0, int row1, int blocks, int thread) {
+    const struct matrix *m = p->matrix;
+    float *wide = (float *)(p->scratch + thread * p->scratch_bytes);
+    int unit = p->finish == GATED ? 2 : 1;
+    size_t panel_size = (size_t)m->inputs * PANEL, width = unit * PANEL;
+    _Alignas(64) float result[MAX_ROWS * 2 * PANEL];
+    for (int panel = panel0; panel < panel1; panel += unit) {
+        const uint32_t *from = m->data + panel * m->panel;
+        for (size_t i = 0; i < unit * m->panel; i += PANEL)
+            for (int v = 0; v < PANEL; v += W) {
+                vu pair = load_u(from + i + v);
+                store_f(wide + 2 * i + v, pair_low(pair));
+                store_f(wide + 2 * i + PANEL + v, pair_high(pair));
+            }
+        for (int block = 0; block < blocks; block++) {
+            int first = block_start(row0, row1, block, blocks), rows = block_start(row0, row1, block + 1, blocks) - first;
+            run_tiles(FLOAT32, rows, unit, p->a + first * p->lda, p->lda, (uint32_t *)wide, PANEL, panel_size, m->inputs,
+                      result, width);
+            finish(p, result, width, first, rows, panel, thread);
+        }
+    }
+}
+
 /* One group of panels for one range of rows. */
 static void product_task(void *argument, int task, int thread) {
     const struct product *p = argument;
@@ -230,19 +269,20 @@ static void product_task(void *argument, int task, int thread) {
     int row0 = (int)((int64_t)p->rows * part / p->row_tasks), row1 = (int)((int64_t)p->rows * (part + 1) / p->row_tasks);
     int steps = m->kind == FLOAT32 ? m->inputs : m->inputs / 2;
     int most = most_rows(p->kind, steps), blocks = (row1 - row0 + most - 1) / most;
+    if (p->kind == BFLOAT16 && blocks >= WIDEN_FROM) {
+        widened_rows(p, panel0, panel1, row0, row1, blocks, thread);
+        return;
+    }
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
     for (int block = 0; block < blocks; block++) {
-        int first = row0 + (row1 - row0) * block / blocks, rows = row0 + (row1 - row0) * (block + 1) / blocks - first;
+        int first = block_start(row0, row1, block, blocks), rows = block_start(row0, row1, block + 1, blocks) - first;
         for (int panel = panel0; panel < panel1;) {
             int unit = p->finish == GATED ? (rows == 1 ? 4 : 2) : MAX(most_panels(rows), most > TILE_MOST ? 2 : 1);
             unit = MIN(unit, panel1 - panel);
             size_t width = unit * PANEL;
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
                       steps, result, width);
-            int output = panel * PANEL;
-            if (p->finish == GATED) finish_gate(p, result, width, first, rows, output, width);
-            else if (p->finish == BEST) finish_best(p, result, width, first, rows, output, width, thread);
-            else finish_store(p, result, width, first, rows, output, width);
+            finish(p, result, width, first, rows, panel, thread);
             panel += unit;
         }
     }

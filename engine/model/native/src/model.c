@@ -175,7 +175,8 @@ static struct product product_of(struct model *m, const struct matrix *matrix, c
                                  enum finish finish, void *out, size_t ldo) {
     size_t units = m->rows_kind == PAIRS ? matrix->inputs / 2 : matrix->inputs;
     return (struct product){.matrix = matrix, .kind = m->rows_kind, .a = a, .lda = units, .rows = rows,
-                            .finish = finish, .out = out, .ldo = ldo};
+                            .finish = finish, .out = out, .ldo = ldo, .scratch = m->attention_scratch,
+                            .scratch_bytes = scratch_bytes(m)};
 }
 
 static void run_layer(struct model *m, const struct batch *b, struct attention *attention, int number) {
@@ -206,11 +207,10 @@ EXPORT int ek_step(struct model *m, const struct batch *b) {
     int tasks = attention_tasks(&m->layout, b->row, b->rows, NULL);
     if (reserve(m, b->tokens, b->rows, tasks) != 0) return -1;
     attention_tasks(&m->layout, b->row, b->rows, m->tasks);
-    struct attention_scratch unused;
     struct attention attention = {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
         .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .scratch = m->attention_scratch,
-        .scratch_bytes = lay_out_scratch(&m->layout, NULL, &unused)};
+        .scratch_bytes = scratch_bytes(m)};
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
     each_token(&embed, embed_task, m->sizes.hidden * 8);
     for (int layer = 0; layer < m->sizes.layers; layer++) run_layer(m, b, &attention, layer);
@@ -281,8 +281,8 @@ EXPORT int ek_product(struct model *m, int layer, int name, const float *a, int 
     struct layer *l = &m->layers[layer];
     struct matrix *matrices[] = {&l->qkv, &l->o, &l->gate_up, &l->gate_up, &l->down, &m->head};
     const struct matrix *matrix = matrices[name];
-    struct product p = product_of(m, matrix, a, rows, STORE, out, matrix->outputs);
     if (reserve(m, rows, rows, 1) != 0) return -1;
+    struct product p = product_of(m, matrix, a, rows, STORE, out, matrix->outputs);
     if (m->rows_kind == PAIRS) {
         void *to = name == DOWN ? m->gated : name == O ? m->attended : m->normed;
         write_numbers(to, a, rows * matrix->inputs, 1);

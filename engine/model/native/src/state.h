@@ -44,11 +44,19 @@ struct batch {
     float *hidden;              /* (tokens, hidden) */
 };
 
+/* Of one thread: attention's, or panels that are widened. */
+static size_t scratch_bytes(const struct model *m) {
+    struct attention_scratch unused;
+    const struct sizes *s = &m->sizes;
+    size_t inputs = MAX(2 * s->hidden, MAX(s->inner, s->heads * s->dim));
+    return MAX(lay_out_scratch(&m->layout, NULL, &unused), (inputs * PANEL * 4 + 63) / 64 * 64);
+}
+
 /* Scratch for a step of so many tokens, rows and attention tasks; grows, never shrinks. -1: no memory. */
 static int reserve(struct model *m, int tokens, int rows, int tasks) {
     const struct sizes *s = &m->sizes;
     struct attention_scratch unused;
-    size_t scratch = lay_out_scratch(&m->layout, NULL, &unused), used = 0;
+    size_t scratch = scratch_bytes(m), used = 0;
     size_t sizes[] = {
         (size_t)tokens * s->hidden * 4,
         (size_t)tokens * (s->heads + 2 * s->kv_heads) * s->dim * 4,
