@@ -44,6 +44,8 @@ class StatsBook:
         self._timings: deque[tuple[float, StepTimings]] = deque(maxlen=1024)
         self._queries = self._hits = 0
         self._is_derived = False
+        self._told_at: float | None = None
+        """When the engine last told a step's time itself."""
         self._spaced_at: float | None = None
 
     # ------------------------------------------------------------ what comes in
@@ -90,7 +92,9 @@ class StatsBook:
     def _on_step_time(self, stats: SchedulerStats, now: float) -> None:
         timings, details = stats.step_timings, stats.iteration_details
         told_ms = details.elapsed_ms if details is not None else None
-        self._is_derived = timings is None and told_ms is None
+        if timings is not None or told_ms is not None:
+            self._told_at = now
+        self._is_derived = self._told_at is None or now - self._told_at > RATE_WINDOW_S
         if timings is None and told_ms is not None:
             self.steps.add(now, told_ms)
             self.totals.step.add(told_ms / 1000)
@@ -100,7 +104,7 @@ class StatsBook:
             self.steps.add(now, timings.total_ms)
             self.totals.step.add(timings.total_ms / 1000)
             self.step_tokens.append((stats.num_scheduled_tokens, timings.total_ms / 1000))
-        elif self._spaced_at is not None:
+        elif self._spaced_at is not None and self._is_derived:
             self.steps.add(now, (now - self._spaced_at) * 1000)
             self.totals.step.add(now - self._spaced_at)
             self.step_tokens.append((stats.num_running_reqs, now - self._spaced_at))

@@ -95,7 +95,7 @@ def main(model: str, out: str) -> None:
             [str(found / "bin" / "vllm"), "serve", model, "--headless", "--data-parallel-size", "1",
              "--data-parallel-size-local", "1", "--data-parallel-address", "127.0.0.1",
              "--data-parallel-rpc-port", port,
-             "--enforce-eager", "--max-logprobs", "100", *SHAPE],
+             "--enforce-eager", "--enable-logging-iteration-details", "--max-logprobs", "100", *SHAPE],
             env={**os.environ, **ENVIRONMENT}, start_new_session=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         try:
