@@ -14,6 +14,8 @@ from engine.model.native import build
 from engine.model.native.bindings import Library
 from engine.model.native.build import Build, BuildError, Level, find_library, is_whole, levels, library_file
 
+pytestmark = pytest.mark.thread
+
 LEVEL = Level(("-O0",), frozenset())
 """Compiles fast."""
 REPOSITORY = Path(__file__).resolve().parents[4]

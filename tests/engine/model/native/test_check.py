@@ -14,6 +14,8 @@ from engine.model.native.build import Level, levels
 from engine.model.native.check import CheckFailed, check_library
 from tests.support.native import built
 
+pytestmark = pytest.mark.thread
+
 STORAGE = [torch.float32, torch.bfloat16]
 
 

@@ -15,6 +15,8 @@ from tests.support.steps import Job, Steps, greedy, load
 from tests.support.tiny_model import make_tiny_model
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.thread
+
 BUILD_LIMIT_S = 100.0
 
 
