@@ -210,6 +210,7 @@ class FrontendLink:
         if refusal:
             self.fail()
             self._owner.on_trouble(refusal)
+            self.loop.after(RETURN_S, self._open_again)
             return
         self.init = init
         for index, (source, target) in enumerate(zip(init.addresses.inputs, init.addresses.outputs, strict=True)):

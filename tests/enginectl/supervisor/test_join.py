@@ -55,6 +55,8 @@ def test_more_clients_than_seats_are_refused_with_the_reason(rig: Rig) -> None:
         assert "restart the engine" in engine.status().frontend
         identity, frame = second._handshake.recv_multipart()
         assert identity == second.identity and b"FAILED" in frame  # a status that ends a real frontend
+    with RawFrontend(handshake=address) as third:
+        third.wait_ready(20.0)
 
 
 def failure(rig: Rig, address: str) -> str:
