@@ -29,6 +29,8 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.requested = False
+        """Since the loop last looked."""
+        self._was_asked = False
         self._queue: InputQueue | None = None
         self._parent = os.getppid()
         self._before: dict[signal.Signals, Any] = {}
@@ -42,8 +44,11 @@ class StopSignals:
         self._queue = queue
 
     def restore(self) -> None:
+        """Gives the handlers back. After a stop was asked for, the default ones are replaced by deafness: a repeated
+        signal may come between here and the end of the process, and must not turn a clean exit into a death."""
         for number, before in self._before.items():
-            signal.signal(number, before)
+            is_default = before in (signal.SIG_DFL, signal.default_int_handler)
+            signal.signal(number, signal.SIG_IGN if is_default and self._was_asked else before)
         self._before.clear()
 
     @property
@@ -51,7 +56,8 @@ class StopSignals:
         return os.getppid() != self._parent
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        again, self.requested = self.requested, True
+        again, self._was_asked = self._was_asked, True
+        self.requested = True
         if self._queue is not None:
             from engine.queues import Wakeup
 

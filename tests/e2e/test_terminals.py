@@ -108,7 +108,7 @@ def test_no_escape_ever_reaches_a_pipe(served: Ctl, environ: dict[str, str]) -> 
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (["start", "z", "--", "vllm", "serve"], 2, "after --"),
+        (["start", "z", "--", "vllm", "serve"], 2, "names no model"),
         (["serve"], 2, "'start'"),
         (["list"], 2, "'ps'"),
         (["rm"], 2, "'stop'"),
