@@ -79,7 +79,7 @@ def make_params(
         repetition_penalty=repetition_penalty,
         logit_bias=parse_bias(logit_bias),
         ignore_eos=ignore_eos,
-        eos_token_id=texts.eos_token_id,
+        eos_token_id=None if ignore_eos else texts.eos_token_id,  # a vLLM engine ends there, whatever ignore_eos says
         all_stop_token_ids=sorted({*stop_token_ids, *ends}),
     )
 
