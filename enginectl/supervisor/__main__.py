@@ -34,6 +34,7 @@ from enginectl.rundir import (
 from enginectl.settings import EngineSettings, check_settings
 from enginectl.supervisor.daemon import Daemon
 from enginectl.supervisor.keeper import keep
+from enginectl.supervisor.signals import install_signals
 
 LOST_TERM_S = 3.0
 LOST_KILL_S = 5.0
@@ -109,7 +110,7 @@ def serve(settings: EngineSettings, paths: EnginePaths, arguments: argparse.Name
     if swept:
         daemon.events.add("sweep", f"{swept} sockets of an earlier supervisor removed")
     try:
-        daemon.install_signals()
+        install_signals(daemon)
         daemon.server.bind()
     except (zmq.ZMQError, OSError) as error:
         raise BadRuntimeDir(

@@ -5,7 +5,6 @@ draining; what it answers is in handlers."""
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import secrets
 import signal
@@ -46,6 +45,7 @@ from enginectl.supervisor.publishing import publish_pages
 from enginectl.supervisor.relay import Relay
 from enginectl.supervisor.seats import Seat
 from enginectl.supervisor.server import Server
+from enginectl.supervisor.stall import StallWatch
 from enginectl.supervisor.stats import StatsBook
 from enginectl.supervisor.stopping import Stop
 from enginectl.supervisor.tables import Tables
@@ -141,7 +141,7 @@ class Daemon:
         self._change: Future[None] = Future()
         self._recorded = ""
         self._record_seen = 0
-        self._was_stalled = False
+        self.stall = StallWatch(self)
         self._lost_dir = False
         self.heard_dead = False
         self.http = ""
@@ -328,7 +328,7 @@ class Daemon:
         if self.health is not None:
             self.health.tick(now)
             self.book.tick(now, *self.health.counts())
-            self._note_stall()
+            self.stall.look(state_of(self))
         self._repair()
         self.publish(now)
         self.changed()
@@ -345,26 +345,6 @@ class Daemon:
             self.server.publish(Raw(msgspec.msgpack.encode(engine_view(self))))
         publish_pages(self, with_metrics=True)
         self.hints.update(now, self.inflight, self.description)
-
-    def _note_stall(self) -> None:
-        state, reason = state_of(self)
-        is_stalled = state == "stalled"
-        if is_stalled and not self._was_stalled:
-            self.events.add("stalled", reason)
-            self.loop.spawn(self.save_stall())
-        elif self._was_stalled and not is_stalled:
-            self.events.add("recovered", f"{state} again")
-        self._was_stalled = is_stalled
-
-    async def save_stall(self) -> None:
-        from enginectl.supervisor.keeper import save_evidence_of
-        from enginectl.supervisor.stacks import collect_stacks
-
-        try:
-            stacks = await collect_stacks(self, 1.0)
-        except CtlError as error:
-            stacks = str(error)
-        save_evidence_of(self, "stalled", stacks=stacks)
 
     def _repair(self) -> None:
         """Sockets, their directory and the record come back when somebody removed or took them."""
@@ -390,43 +370,7 @@ class Daemon:
             self.events.add("record", "record.json was changed by somebody else; written again")
             self.write_record()
 
-    # ------------------------------------------------------------ signals and the end
-
-    def install_signals(self) -> None:
-        """Signals arrive as bytes on a pipe that the loop reads."""
-        read_fd, write_fd = os.pipe()
-        for fd in (read_fd, write_fd):
-            os.set_blocking(fd, False)
-        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(number, lambda *_: None)
-        self.loop.watch(read_fd, lambda: self._read_signals(read_fd))
-
-    def _read_signals(self, fd: int) -> None:
-        from enginectl.supervisor.ending import begin_stop
-
-        for number in os.read(fd, 64):
-            name = signal.Signals(number).name.removeprefix("SIG")
-            self.events.add("signal", f"supervisor got {name}")
-            if number == signal.SIGHUP:
-                self.log.reopen()
-                self.engine_log.reopen()
-            elif number == signal.SIGUSR1:
-                self._log_own_stacks()
-            elif number == signal.SIGQUIT:
-                begin_stop(self, grace_s=0.0, term_s=self.settings.term_s, by="signal QUIT").hurry_to("abort")
-            elif self.stopping is not None and number == signal.SIGINT:
-                self.stopping.hurry()
-            else:
-                grace_s = self.settings.stop_grace_s if self.settings.stop == "drain" else 0.0
-                begin_stop(self, grace_s=grace_s, term_s=self.settings.term_s, by=f"signal {name}")
-
-    def _log_own_stacks(self) -> None:
-        try:
-            with open(self.paths.supervisor_log, "ab") as file:
-                faulthandler.dump_traceback(file, all_threads=True)
-        except OSError:
-            pass
+    # ------------------------------------------------------------ the end
 
     def close(self) -> None:
         """Sockets, files, the engine's death pipe. What was answered may still leave."""

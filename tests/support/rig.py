@@ -33,16 +33,35 @@ class Rig:
         self._seen: list[ProcessId] = []
         self._names: set[str] = set()
 
-    def settings(self, name: str, env: dict[str, str] | None = None, restart: str = "no", stop: str = "abort",
-                 start_timeout_s: float = 60.0, python: str = sys.executable, **config: object) -> EngineSettings:
+    def settings(
+        self,
+        name: str,
+        env: dict[str, str] | None = None,
+        restart: str = "no",
+        stop: str = "abort",
+        start_timeout_s: float = 60.0,
+        python: str = sys.executable,
+        **config: object,
+    ) -> EngineSettings:
         values: dict[str, object] = {
-            "model": str(self.model), "executor": PACED, "threads": 1, "num_gpu_blocks": 256, "max_num_seqs": 8,
-            "orphan_grace_s": 1.0, **config,
+            "model": str(self.model),
+            "executor": PACED,
+            "threads": 1,
+            "num_gpu_blocks": 256,
+            "max_num_seqs": 8,
+            "orphan_grace_s": 1.0,
+            **config,
         }
         environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **(env or {})}
         return EngineSettings(
-            name=name, config=values, env=environment, restart=restart, stop=stop,  # type: ignore[arg-type]
-            start_timeout_s=start_timeout_s, term_s=1.0, python=python,
+            name=name,
+            config=values,
+            env=environment,
+            restart=restart,
+            stop=stop,  # type: ignore[arg-type]
+            start_timeout_s=start_timeout_s,
+            term_s=1.0,
+            python=python,
         )
 
     def launch(self, settings: EngineSettings) -> int:
