@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("engine")
 FAILED = 1
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter lock while another wants it. The default of 5 ms is what the loop would
+wait, several times a step, whenever an IO thread decodes something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ def run_engine_core(config: EngineConfig, launch: Launch) -> None:
     """Never returns normally: SystemExit carries the status. Blocks until the engine ends."""
     signals = StopSignals()
     signals.install()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     dump_stacks_on_signal()
     if launch.parent_pid is not None:
         die_with_parent(launch.parent_pid)
