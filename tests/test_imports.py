@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,9 +17,14 @@ TOOL_MAY_IMPORT = {f"engine.{room}" for room in ("messages", "codec", "limits", 
 HEAVY = {"torch", "numpy", "transformers", "safetensors", "gguf"}
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, *, only_at_import_time: bool) -> Iterator[str]:
     """Full names a module imports; `from a import b` gives a and a.b. TYPE_CHECKING blocks do not count."""
-    stack: list[ast.AST] = [ast.parse(path.read_text())]
+    stack: list[ast.AST] = [parsed(path)]
     while stack:
         node = stack.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
