@@ -5,13 +5,14 @@ others finish. State and sockets live in a temporary directory; an engine of you
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+
+from enginectl.client import connect
+from enginectl.control import RequestView
 
 QUESTIONS = [
     "What is a process?",
@@ -22,22 +23,18 @@ QUESTIONS = [
     "What is a signal in Unix?",
     "What is 2 + 2?",
 ]
-SHORT_TOKENS = 32
+SHORT_TOKENS = 200
 HOG_TOKENS = 4000
 ENGINE = "default"
 SEEN_S = 60.0
 
 
-def enginectl(*words: str, quiet: bool = False) -> str:
-    """Runs one command as a user would, shows it, and stops the demo when it fails. Returns its stdout."""
-    if not quiet:
-        print(f"\n$ enginectl {' '.join(words)}", flush=True)
-    done = subprocess.run(["enginectl", *words], stdout=subprocess.PIPE, text=True, timeout=1800)
-    if not quiet:
-        print(done.stdout, end="", flush=True)
+def enginectl(*words: str) -> None:
+    """Runs one command as a user would, shows it, and stops the demo when it fails."""
+    print(f"\n$ enginectl {' '.join(words)}", flush=True)
+    done = subprocess.run(["enginectl", *words], timeout=1800)
     if done.returncode != 0:
         raise SystemExit(f"enginectl {words[0]} ended with {done.returncode}")
-    return done.stdout
 
 
 def generate(prompt: str, *options: str) -> subprocess.Popen[str]:
@@ -45,26 +42,27 @@ def generate(prompt: str, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def wait_until_running(number: int) -> list[dict[str, object]]:
-    """Until so many run at once. Oldest first."""
+def wait_until_running(number: int) -> list[RequestView]:
+    """Until so many run at once. By the library: a process for each look would take the CPU from what it waits for."""
     end = time.monotonic() + SEEN_S
-    while time.monotonic() < end:
-        items: list[dict[str, object]] = json.loads(enginectl("requests", ENGINE, "-o", "json", quiet=True))["items"]
-        if sum(item["state"] == "running" for item in items) >= number:
-            return items
-        time.sleep(0.05)
+    with connect(ENGINE) as engine:
+        while time.monotonic() < end:
+            items = engine.requests()
+            if sum(item.state == "running" for item in items) >= number:
+                return items
+            time.sleep(0.05)
     raise SystemExit(f"{number} requests did not run at once within {SEEN_S:.0f} s")
 
 
 def play_the_incident() -> None:
     print(f"\n# {len(QUESTIONS) + 1} generations at once; one of them asks for {HOG_TOKENS:,} tokens")
     hog = generate("Count to a million.", "--max-tokens", str(HOG_TOKENS), "--ignore-eos")
-    others = [generate(question, "--max-tokens", str(SHORT_TOKENS)) for question in QUESTIONS]
+    others = [generate(question, "--max-tokens", str(SHORT_TOKENS), "--ignore-eos") for question in QUESTIONS]
     try:
         items = wait_until_running(len(QUESTIONS) + 1)
         enginectl("requests", ENGINE)
-        culprit = max(items, key=lambda item: int(str(item["max_tokens"] or 0)))
-        enginectl("abort", "-e", ENGINE, str(culprit["id"]))
+        culprit = max(items, key=lambda item: item.max_tokens or 0)
+        enginectl("abort", "-e", ENGINE, culprit.id)
         hog.wait(30)
         finished = [process.wait(600) for process in others]
     finally:
@@ -92,4 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
