@@ -19,7 +19,9 @@ LOOK_TIMEOUT_S = 2.0
 
 
 def one_name(positional: str | None, option: str | None) -> str | None:
-    """NAME and -e are the same thing; both are allowed when they agree."""
+    """NAME and -e are the same thing; both are allowed when they agree. Empty is a mistake: often an unset variable."""
+    if positional == "" or option == "":
+        raise UsageError("the engine's name is empty", cause="perhaps a variable that is not set")
     if positional and option and positional != option:
         import os
 
@@ -34,6 +36,8 @@ def find_entry(name: str | None, *, running: bool = True) -> EngineEntry:
     Raises NoSuchEngine, NotRunning, or UsageError when several could be meant."""
     from enginectl.rundir import EngineEntry, known_names, list_engines
 
+    if name == "":
+        raise UsageError("the engine's name is empty", cause="perhaps a variable that is not set")
     if name:
         try:
             return EngineEntry.find(name)

@@ -15,6 +15,7 @@ from typing import Literal
 
 from enginectl.control import EngineView, ProcessInfo
 from enginectl.dirs import (
+    NAME_PATTERN,
     RUNTIME_SETTING,
     STATE_SETTING,
     check_name,
@@ -25,7 +26,7 @@ from enginectl.dirs import (
     state_root,
     verify_private,
 )
-from enginectl.errors import NoSuchEngine
+from enginectl.errors import BadRuntimeDir, NoSuchEngine
 from enginectl.identity import ProcessId, is_alive
 from enginectl.record import LastStart, Record, lock_is_held, read_json, read_record, write_atomic, write_json
 from enginectl.settings import EngineSettings, check_settings
@@ -263,18 +264,23 @@ def _liveness(paths: EnginePaths, there: bool, record: Record | None) -> Livenes
 
 
 def known_names() -> list[str]:
-    """Every name that has a state directory, sorted."""
+    """Every name that has a state directory, sorted. What cannot be a name is somebody else's, and passed over."""
     try:
-        return sorted(entry.name for entry in os.scandir(state_root() / "engines") if entry.is_dir())
+        names = [entry.name for entry in os.scandir(state_root() / "engines") if entry.is_dir()]
+        return sorted(name for name in names if NAME_PATTERN.fullmatch(name))
     except OSError:
         return []
 
 
 def list_engines() -> list[EngineEntry]:
-    """All engines of this user and state directory, by name. Raises BadRuntimeDir for a directory that is not ours."""
+    """All engines of this user and state directory, by name. One whose directory cannot be trusted is left out, so
+    that it hides no other; named on its own, it is refused with the reason."""
     entries = []
     for name in known_names():
-        paths = paths_of(name)
-        if paths.record.exists() or paths.settings.exists() or lock_is_held(paths.lock):
-            entries.append(EngineEntry.read(name))
+        try:
+            paths = paths_of(name)
+            if paths.record.exists() or paths.settings.exists() or lock_is_held(paths.lock):
+                entries.append(EngineEntry.read(name))
+        except BadRuntimeDir:
+            continue
     return entries

@@ -20,6 +20,8 @@ RECENT = 120
 HISTORY = 60
 HISTORY_KEYS = ("running", "waiting", "decode_tok_s", "prefill_tok_s", "kv_used_ratio")
 
+ABORTED_BY_OPERATOR = "aborted by operator"
+
 
 class StatsBook:
     """One engine run. `now` is passed in: tests have their own clock."""
@@ -60,6 +62,8 @@ class StatsBook:
         self.decode.add(now, count)
         if output.finish_reason is not None:
             reason = FinishReason(output.finish_reason)
+            if output.stop_reason == ABORTED_BY_OPERATOR:  # its client hears ERROR; it is an abort all the same
+                reason = FinishReason.ABORT
             self.finished[reason] = self.finished.get(reason, 0) + 1
             if flight is not None:
                 self.totals.whole.add(now - flight.added_at)

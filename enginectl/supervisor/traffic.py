@@ -23,12 +23,13 @@ from enginectl.errors import CtlError
 from enginectl.supervisor.hold import Hold
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.ledger import Ledger, NotResumable, rest_of
+from enginectl.supervisor.stats import ABORTED_BY_OPERATOR
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
     from enginectl.supervisor.seats import Seat
 
-ABORTED = "aborted by operator"
+
 ASK_S = 5.0
 TELL_S = 0.7
 """An engine in a long step lets go of a request only after it; its client hears of it so soon anyway."""
@@ -117,7 +118,7 @@ class Traffic:
             if not self.hold.is_holding:
                 daemon.relay.abort(list(ids))
             for flight in flights:
-                self.end(flight, ABORTED)
+                self.end(flight, ABORTED_BY_OPERATOR)
             return
         daemon.loop.after(TELL_S, lambda: self._tell_late(flights))
         try:
@@ -128,7 +129,7 @@ class Traffic:
     def _tell_late(self, flights: list[Flight]) -> None:
         for flight in flights:
             if not flight.gone.done and flight.client != self._daemon.relay.own.index:
-                self._tell(flight.client, flight.id, ABORTED)
+                self._tell(flight.client, flight.id, ABORTED_BY_OPERATOR)
 
     def end(self, flight: Flight, text: str, reason: FinishReason = FinishReason.ERROR) -> None:
         """Ends a request from here: its client hears it, the table forgets it."""

@@ -232,3 +232,13 @@ def test_a_garbage_record_is_stale_and_harms_nobody(data: bytes) -> None:
     assert entry.record is None and entry.liveness == "stale"
     assert [found.name for found in list_engines()] == ["t"]
     msgspec.json.encode(entry.view())
+
+
+def test_one_engine_that_cannot_be_trusted_hides_no_other() -> None:
+    """A name that is none, and a directory that others may write."""
+    for name in ("good", "open"):
+        make_state_dir(name)
+        save_settings(settings(name))
+    (state_root() / "engines" / "we ird").mkdir()
+    (state_root() / "engines" / "open").chmod(0o777)
+    assert [entry.name for entry in list_engines()] == ["good"]
