@@ -13,6 +13,7 @@ from msgspec import Raw, Struct, field
 NIL = Raw(b"\xc0")
 ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 """The single frame that tells a client that the engine is gone, sent after everything queued before it."""
+ABORTED_BY_OPERATOR = "aborted by operator"  # the stop_reason that goes with ERROR; supervisors count by it
 PROTOCOL_VERSION = "0.25.1"
 
 

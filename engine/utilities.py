@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from engine.errors import UtilityError
 from engine.lifecycle import ANY, LIVE, LIVE_OR_DRAINING, Event, Phase
-from engine.messages import NIL, EngineDescription, EngineStats, FinishReason, RequestTable
+from engine.messages import ABORTED_BY_OPERATOR, NIL, EngineDescription, EngineStats, FinishReason, RequestTable
 from engine.rpc import NOT_HERE, Lane, utility
 from engine.views import current_stats, publish_table
 from engine.views import describe as describe_engine
@@ -156,7 +156,7 @@ def abort_requests(engine: EngineCoreProc, request_ids: list[str], as_error: boo
     """Ends requests of any client and returns those that were live; as_error: their clients hear ERROR."""
     live = [request_id for request_id in request_ids if engine.scheduler.find(request_id) is not None]
     reason = FinishReason.ERROR if as_error else FinishReason.ABORT
-    text = "aborted by operator" if as_error else None
+    text = ABORTED_BY_OPERATOR if as_error else None
     engine.emit_all(engine.abort_requests(live, reason=reason, text=text))
     return live
 

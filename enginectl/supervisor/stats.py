@@ -8,7 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 
-from engine.messages import EngineCoreOutput, EngineCoreReadyResponse, FinishReason, SchedulerStats, StepTimings
+from engine.messages import (
+    ABORTED_BY_OPERATOR,
+    EngineCoreOutput,
+    EngineCoreReadyResponse,
+    FinishReason,
+    SchedulerStats,
+    StepTimings,
+)
 from enginectl.control import HISTOGRAM_MS, Stats, StepStats
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.totals import Totals
@@ -19,8 +26,6 @@ STEP_WINDOW_S = 60.0
 RECENT = 120
 HISTORY = 60
 HISTORY_KEYS = ("running", "waiting", "decode_tok_s", "prefill_tok_s", "kv_used_ratio")
-
-ABORTED_BY_OPERATOR = "aborted by operator"
 
 
 class StatsBook:

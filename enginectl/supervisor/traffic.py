@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine.codec import Dialect, encode_outputs, utility_failure
 from engine.messages import (
+    ABORTED_BY_OPERATOR,
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -23,7 +24,6 @@ from enginectl.errors import CtlError
 from enginectl.supervisor.hold import Hold
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.ledger import Ledger, NotResumable, rest_of
-from enginectl.supervisor.stats import ABORTED_BY_OPERATOR
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
