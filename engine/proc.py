@@ -26,7 +26,6 @@ from engine.lifecycle import Event, Lifecycle, Phase
 from engine.messages import (
     EngineCoreOutput,
     EngineCoreOutputs,
-    EngineStats,
     FinishReason,
     QueueDepths,
     SchedulerStats,
@@ -49,6 +48,7 @@ from engine.queues import (
     ToLoop,
     Wakeup,
 )
+from engine.reports import EngineStats
 from engine.rpc import answer, answer_instantly
 from engine.scheduler.output import SchedulerOutput
 from engine.scheduler.request import Request

@@ -19,15 +19,8 @@ from msgspec import Raw
 
 from engine.errors import EngineDeadError, UtilityError
 from engine.lifecycle import ANY, Phase
-from engine.messages import (
-    NIL,
-    ArgInfo,
-    EngineCoreOutputs,
-    UtilityCall,
-    UtilityInfo,
-    UtilityOutput,
-    UtilityResult,
-)
+from engine.messages import NIL, EngineCoreOutputs, UtilityCall, UtilityOutput, UtilityResult
+from engine.reports import ArgInfo, UtilityInfo
 
 if TYPE_CHECKING:
     from engine.proc import EngineCoreProc

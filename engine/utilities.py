@@ -18,7 +18,8 @@ from msgspec import Raw
 
 from engine.errors import UtilityError
 from engine.lifecycle import ANY, LIVE, LIVE_OR_DRAINING, Event, Phase
-from engine.messages import ABORTED_BY_OPERATOR, NIL, EngineDescription, EngineStats, FinishReason, RequestTable
+from engine.messages import ABORTED_BY_OPERATOR, NIL, FinishReason
+from engine.reports import EngineDescription, EngineStats, RequestTable
 from engine.rpc import NOT_HERE, Lane, utility
 from engine.views import current_stats, publish_table
 from engine.views import describe as describe_engine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from engine import __version__
-from engine.messages import EngineDescription, EngineStats, RequestTable
+from engine.reports import EngineDescription, EngineStats, RequestTable
 from engine.rpc import UTILITIES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw
 
-from engine.messages import ArgInfo, UtilityInfo
+from engine.reports import ArgInfo, UtilityInfo
 from enginectl.errors import NoSuchUtility, UsageError
 from enginectl.verbs import nearest
 

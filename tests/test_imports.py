@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# limits and peek are parts of codec that a relay needs on their own.
-TOOL_MAY_IMPORT = {f"engine.{room}" for room in ("messages", "codec", "limits", "peek", "errors", "config", "client")}
+# reports is the part of messages that only our engines send; limits and peek are parts of codec that a relay needs.
+TOOL_MAY_IMPORT = {
+    f"engine.{room}" for room in ("messages", "reports", "codec", "limits", "peek", "errors", "config", "client")
+}
 HEAVY = {"torch", "numpy", "transformers", "safetensors", "gguf"}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
 from engine.errors import UtilityError
-from engine.messages import RequestTable
+from engine.reports import RequestTable
 
 if TYPE_CHECKING:
     from engine.client.inproc import InprocClient

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
-from engine.messages import EngineCoreOutput, EngineStats, FinishReason, PrefillStats, RequestTable, SchedulerStats
+from engine.messages import EngineCoreOutput, FinishReason, PrefillStats, SchedulerStats
+from engine.reports import EngineStats, RequestTable
 from engine.scheduler.book import RequestBook
 from engine.scheduler.kv_cache import KVCacheManager
 from engine.scheduler.output import ModelRunnerOutput, NewRequest, SchedulerOutput

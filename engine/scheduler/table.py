@@ -4,7 +4,7 @@ Pure: reads the scheduler's parts on the main thread, returns a struct that nobo
 
 from __future__ import annotations
 
-from engine.messages import RequestInfo, RequestTable
+from engine.reports import RequestInfo, RequestTable
 from engine.scheduler.kv_cache import KVCacheManager
 from engine.scheduler.queue import WaitingQueue
 from engine.scheduler.request import Request, RequestStatus

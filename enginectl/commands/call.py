@@ -9,7 +9,7 @@ import msgspec
 import typer
 from msgspec import Raw
 
-from engine.messages import EngineDescription, UtilityInfo
+from engine.reports import EngineDescription, UtilityInfo
 from enginectl import text
 from enginectl.client import Engine
 from enginectl.context import connect

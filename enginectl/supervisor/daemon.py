@@ -18,7 +18,8 @@ import msgspec
 import zmq
 from msgspec import Raw
 
-from engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse, EngineDescription
+from engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse
+from engine.reports import EngineDescription
 from enginectl.control import ExitInfo, State
 from enginectl.errors import BadRuntimeDir, CtlError, EngineDied, StartFailed, WrongState
 from enginectl.record import LastStart, read_json, write_json

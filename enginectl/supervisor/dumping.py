@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from engine.messages import EngineDescription, EngineStats
+from engine.reports import EngineDescription, EngineStats
 from enginectl import __version__
 from enginectl.control_verbs import FlightHead, FlightStep
 from enginectl.errors import CtlError

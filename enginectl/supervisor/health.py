@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from engine.messages import EngineStats
+from engine.reports import EngineStats
 from enginectl.control import ProcessInfo
 from enginectl.errors import CtlError
 from enginectl.identity import CLOCK_TICKS, ProcStat, read_stat

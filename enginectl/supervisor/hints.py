@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.messages import EngineDescription
+from engine.reports import EngineDescription
 from enginectl.supervisor.inflight import InflightTable
 
 EVERY_S = 1.0

@@ -9,7 +9,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from engine.messages import EngineCoreReadyResponse, EngineDescription
+from engine.messages import EngineCoreReadyResponse
+from engine.reports import EngineDescription
 from enginectl.control import ExitInfo
 from enginectl.errors import BadRuntimeDir, CtlError
 from enginectl.record import LastStart, read_json, write_json

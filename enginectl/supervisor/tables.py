@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from engine.messages import RequestTable
+from engine.reports import RequestTable
 from enginectl.errors import CtlError
 from enginectl.supervisor.calls import Calls
 from enginectl.supervisor.loop import Future, Loop

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from engine.messages import ArgInfo, UtilityInfo
+from engine.reports import ArgInfo, UtilityInfo
 from enginectl.errors import NoSuchUtility, UsageError
 from enginectl.utility_args import bind, find_utility, loose, signature
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.messages import RequestInfo
+from engine.reports import RequestInfo
 from enginectl.control import RequestList, RequestsArgs, RequestView
 from enginectl.supervisor.hog import mark_hogs
 from enginectl.supervisor.view import request_views

@@ -23,7 +23,8 @@ from engine.client import (
     UtilityError,
     new_request,
 )
-from engine.messages import EngineCoreRequest, EngineStats, RequestTable
+from engine.messages import EngineCoreRequest
+from engine.reports import EngineStats, RequestTable
 from tests.engine.client.conftest import Configure, engine_children
 from tests.support.wait import wait_until
 

@@ -11,7 +11,8 @@ from engine.client.base import new_request
 from engine.client.book import Book, Delivery, decode_result
 from engine.codec import utility_answer, utility_failure
 from engine.errors import EngineDeadError, RequestRefused, UtilityError
-from engine.messages import EngineCoreOutput, EngineCoreOutputs, FinishReason, RequestTable, UtilityOutput
+from engine.messages import EngineCoreOutput, EngineCoreOutputs, FinishReason, UtilityOutput
+from engine.reports import RequestTable
 
 
 def output(wire_id: str, token: int, reason: FinishReason | None = None) -> EngineCoreOutputs:

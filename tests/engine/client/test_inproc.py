@@ -18,7 +18,8 @@ from engine.client import (
     UtilityError,
     new_request,
 )
-from engine.messages import EngineCoreOutput, EngineCoreRequest, RequestTable
+from engine.messages import EngineCoreOutput, EngineCoreRequest
+from engine.reports import RequestTable
 from tests.engine.client.conftest import Configure
 
 

@@ -27,7 +27,8 @@ from engine.client import (
     new_request,
 )
 from engine.client.launcher import Launch
-from engine.messages import EngineCoreOutput, EngineCoreRequest, EngineDescription, EngineStats, RequestTable
+from engine.messages import EngineCoreOutput, EngineCoreRequest
+from engine.reports import EngineDescription, EngineStats, RequestTable
 from tests.engine.client.conftest import Configure
 from tests.support.wait import wait_until
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.errors import RequestRefused
-from engine.messages import EngineStats, FinishReason, Logprobs, NdArray
+from engine.messages import FinishReason, Logprobs, NdArray
+from engine.reports import EngineStats
 from engine.scheduler.output import ModelRunnerOutput
 from tests.engine.scheduler.rig import Bench, generation, make, scheduler
 

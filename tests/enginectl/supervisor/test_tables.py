@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from engine.messages import RequestTable
+from engine.reports import RequestTable
 from enginectl.errors import Deadline
 from enginectl.supervisor import tables as module
 from enginectl.supervisor.loop import Future, Loop
