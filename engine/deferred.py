@@ -1,12 +1,13 @@
 """Answers that come later: Futures of utility calls that wait for the scheduler to fall quiet. Main loop only.
 
-A shutdown cancels them; each still becomes exactly one answer, given by engine.rpc."""
+A shutdown cancels them, a resume takes them back; each still becomes exactly one answer, given by engine.rpc."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from engine.errors import UtilityError
 from engine.lifecycle import Lifecycle
 from engine.scheduler.scheduler import Scheduler
 
@@ -33,6 +34,9 @@ class Deferred:
             if done.cancelled():
                 _cancel(second)
                 return
+            if (error := done.exception()) is not None:
+                second.set_exception(error)
+                return
             try:
                 act()
             except Exception as error:
@@ -42,6 +46,12 @@ class Deferred:
 
         first.add_done_callback(run)
         return second
+
+    def take_back(self, why: str) -> None:
+        """Scheduling goes on: what waited for quiet is not done any more, least of all much later."""
+        waiting, self._waiting = self._waiting, []
+        for future, _ in waiting:
+            future.set_exception(UtilityError(f"taken back: {why}"))
 
     def complete(self) -> None:
         is_ending = self._lifecycle.phase.is_shutting_down

@@ -178,7 +178,8 @@ def _answer_future(engine: EngineCoreProc, call: UtilityCall, done: Future[objec
     if done.cancelled():
         output = UtilityOutput(call.call_id, f"{call.method} was cancelled: {SHUTTING_DOWN}")
     elif (error := done.exception()) is not None:
-        output = UtilityOutput(call.call_id, _cut(f"{call.method} failed: {type(error).__name__}: {error}"))
+        kind = "was not done" if isinstance(error, UtilityError) else f"failed: {type(error).__name__}"
+        output = UtilityOutput(call.call_id, _cut(f"{call.method} {kind}: {error}"))
     else:
         try:
             output = _encode(call, done.result())

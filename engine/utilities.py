@@ -130,6 +130,7 @@ def resume_scheduler(engine: EngineCoreProc) -> None:
     """Undoes pause_scheduler."""
     if engine.sleep_level:
         raise UtilityError("resume_scheduler is not possible now: the engine sleeps; call wake_up first")
+    engine.deferred.take_back("resume_scheduler was called meanwhile")
     engine.lifecycle.advance(Event.RESUME_ASKED)
     engine.resume_scheduler()
 
@@ -183,6 +184,7 @@ def sleep(engine: EngineCoreProc, level: int = 1, mode: PauseMode = "abort") -> 
 @utility(phases=LIVE, effect="changes")
 def wake_up(engine: EngineCoreProc, tags: list[str] | None = None) -> bool:
     """Undoes sleep, and the pause that came with it. All memory comes back together, whatever the tags."""
+    engine.deferred.take_back("wake_up was called meanwhile")
     engine.wake_up()
     engine.lifecycle.advance(Event.RESUME_ASKED)
     engine.resume_scheduler()

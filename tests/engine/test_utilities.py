@@ -143,6 +143,29 @@ def test_sleep_and_wake_up(slow: Running) -> None:
     assert frontend.collect("waits").finish_reason is FinishReason.LENGTH
 
 
+@pytest.mark.parametrize(
+    ("ask", "args", "back"),
+    [
+        ("sleep", [1, "wait"], "wake_up"),
+        ("sleep", [1, "wait"], "resume_scheduler"),
+        ("pause_scheduler", ["wait"], "resume_scheduler"),
+    ],
+)
+def test_what_waits_for_quiet_is_taken_back_and_never_comes_later(
+    slow: Running, ask: str, args: list[object], back: str
+) -> None:
+    run_until_token(slow, "runs", 60)
+    pending = slow.frontend.ask(ask, *args)
+    slow.frontend.call(back)
+    said = slow.frontend.answer(pending, 10).failure_message
+    assert said is not None and ask in said and back in said
+    slow.frontend.collect("runs")
+    slow.frontend.call("ping")
+    assert slow.frontend.call("is_sleeping") is False
+    slow.frontend.add("next", PROMPT, max_tokens=2)
+    assert slow.frontend.collect("next").finish_reason is FinishReason.LENGTH
+
+
 def test_reset_prefix_cache_says_false_while_blocks_are_held_unless_they_may_be_preempted(slow: Running) -> None:
     frontend = slow.frontend
     assert frontend.call("reset_prefix_cache") is True
