@@ -47,6 +47,8 @@ class OutputThread(threading.Thread):
     ) -> None:
         super().__init__(name=NAME, daemon=True)
         self.dialects: dict[int, Dialect] = {}
+        self.is_broken = False
+        """It ended with an exception: what was queued, and the last words, have not been said."""
         self._context = context
         self._addresses = addresses
         self._engine_index = engine_index
@@ -65,6 +67,7 @@ class OutputThread(threading.Thread):
                 self.process_output_sockets()
         except BaseException as error:
             logger.exception("%s died", NAME)
+            self.is_broken = True
             self._input_queue.put(ThreadDied(NAME, f"{type(error).__name__}: {error}"))
 
     def _open(self, stack: ExitStack) -> None:

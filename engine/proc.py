@@ -39,6 +39,7 @@ from engine.queues import (
     ClientGone,
     Emit,
     ExecutorFailed,
+    FromLoop,
     InputQueue,
     LastWords,
     OutputQueue,
@@ -97,19 +98,10 @@ class EngineCoreProc(EngineCore):
     def start_threads(self) -> None:
         """Connects to every client and sends each the ready response. Raises EngineStartError after 10 s."""
         self._context = zmq.Context()
-        addresses = self.handshake.addresses
-        self.engine_out = OutputThread(
-            context=self._context,
-            addresses=addresses,
-            engine_index=self.engine_index,
-            output_queue=self.output_queue,
-            input_queue=self.input_queue,
-            counters=self.counters,
-            client_byte_budget=self.config.client_byte_budget,
-        )
+        self.engine_out = self._make_engine_out()
         self.engine_in = InputThread(
             context=self._context,
-            addresses=addresses,
+            addresses=self.handshake.addresses,
             engine_index=self.engine_index,
             ready_response=self.ready,
             input_queue=self.input_queue,
@@ -123,6 +115,17 @@ class EngineCoreProc(EngineCore):
         self.engine_out.start()
         self.engine_in.start()
         self._wait_for_input_thread()
+
+    def _make_engine_out(self) -> OutputThread:
+        return OutputThread(
+            context=self._context,
+            addresses=self.handshake.addresses,
+            engine_index=self.engine_index,
+            output_queue=self.output_queue,
+            input_queue=self.input_queue,
+            counters=self.counters,
+            client_byte_budget=self.config.client_byte_budget,
+        )
 
     def _wait_for_input_thread(self) -> None:
         """Until it has sent the ready response. While it lives and a coordinator is expected, waiting goes on."""
@@ -168,6 +171,7 @@ class EngineCoreProc(EngineCore):
         if not self.scheduler.has_work and self.lifecycle.phase.may_sleep and not self.signals.requested:
             self._report_idle()
             self._clear_aborts_queue()
+            self.rest()
             self._handle_client_request(self.input_queue.get())
         while True:
             try:
@@ -187,8 +191,10 @@ class EngineCoreProc(EngineCore):
 
     def post_step(self, outputs: Outputs) -> None:
         """Sends what the step gave; its figures go along to one client and into the flight record."""
+        began = time.perf_counter()
         stats = self._scheduler_stats(self.last_step)
         self._record(stats)
+        self.observe_ms += (time.perf_counter() - began) * 1e3
         self._idle_reported = False
         first = min(outputs) if outputs else 0
         self._emit(first, outputs.pop(first, []), stats)
@@ -237,7 +243,9 @@ class EngineCoreProc(EngineCore):
 
     def publish(self) -> None:
         """Makes the state between two turns visible to other threads."""
+        began = time.perf_counter()
         publish(self)
+        self.observe_ms += (time.perf_counter() - began) * 1e3
 
     # ------------------------------------------------------------ one message
 
@@ -343,9 +351,23 @@ class EngineCoreProc(EngineCore):
         self._refuse_what_is_queued()
         self.output_queue.put(LastWords())
         self.engine_out.join(limit_s)
+        for left in (self.output_queue, SimpleQueue[FromLoop]()):
+            if self.engine_out.is_broken:
+                self._replace_engine_out(left, limit_s)
         if self.engine_out.is_alive():
             logger.error("engine-out did not finish within %.0f s: some clients may not have heard", limit_s)
         return has_stopped and not self.engine_out.is_alive()
+
+    def _replace_engine_out(self, left: OutputQueue, limit_s: float) -> None:
+        """engine-out died: another one, with sockets of its own, says what is left and the last words. What killed
+        the first may be queued once more, so the last one finds nothing else."""
+        dialects = self.engine_out.dialects
+        self.output_queue = left
+        self.engine_out = self._make_engine_out()
+        self.engine_out.dialects = dialects
+        left.put(LastWords())
+        self.engine_out.start()
+        self.engine_out.join(limit_s)
 
     def _refuse_what_is_queued(self) -> None:
         while True:
@@ -358,8 +380,6 @@ class EngineCoreProc(EngineCore):
                     self._finish_unadmitted(request.request_id, request.client_index, FinishReason.ABORT, None)
                 case Refuse() | RefuseCall() | Call():
                     self._handle_client_request(message)
-                case _:
-                    pass
 
     def shutdown(self) -> None:
         """Last words, threads, sockets, executor. In that order; safe to call twice."""
