@@ -44,9 +44,11 @@ fix: setup
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
 
-# make interop   against a real vLLM, whose venv (3.4 GB) it builds once; half an hour on two cores, not part of CI
+# make interop   against a real vLLM, whose venv (3.4 GB) it builds once, or the one that ENGINECTL_INTEROP_VENV names;
+#                half an hour on two cores, not part of CI
 interop: setup model
-	@ENGINECTL_INTEROP_VENV="$$(PYTHON=$(PYTHON) sh tests/interop/make_venv.sh)" $(BIN)/python -m pytest tests/interop -m interop
+	@PEER=$$(PYTHON=$(PYTHON) sh tests/interop/make_venv.sh) && \
+	OMP_NUM_THREADS=1 ENGINECTL_INTEROP_VENV="$$PEER" $(BIN)/python -m pytest tests/interop -m interop -v --durations=5
 
 docs: setup
 	@$(BIN)/python -m tools.generate

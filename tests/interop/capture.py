@@ -89,7 +89,8 @@ def play(frontend: Recorder, engine: subprocess.Popen[bytes]) -> None:
 
 def main(model: str, out: str) -> None:
     found: Any = venv()
-    with Recorder(Path(out)) as frontend:
+    frontend = Recorder(Path(out))
+    with frontend:
         port = frontend.handshake_address.rpartition(":")[2]
         engine = subprocess.Popen(
             [str(found / "bin" / "vllm"), "serve", model, "--headless", "--data-parallel-size", "1",

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+import pytest
+
 from tests.interop.api import Api
 from tests.support.wait import wait_until
 
@@ -28,11 +30,15 @@ SERVED = "smol"
 
 
 def venv() -> Path | None:
-    """Where make_venv.sh built it; None when it did not."""
+    """Where make_venv.sh built it; None when it did not. Raises UsageError when the variable names none."""
     given = os.environ.get("ENGINECTL_INTEROP_VENV")
-    cache = os.environ.get("ENGINECTL_CACHE_DIR") or str(Path.home() / ".cache" / "enginectl")
-    path = Path(given) if given else Path(cache) / "interop" / "vllm-0.32.0"
-    return path if (path / "bin" / "vllm").exists() else None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = Path(given) if given else cache / "enginectl" / "interop" / "vllm-0.32.0"
+    if (path / "bin" / "vllm").exists():
+        return path
+    if given:
+        raise pytest.UsageError(f"ENGINECTL_INTEROP_VENV={given}: no vLLM is installed there")
+    return None
 
 
 def free_port() -> int:
