@@ -7,13 +7,16 @@ import os
 
 from engine.config import DTYPES, KERNELS, EngineConfig, parse_size
 from engine.errors import ConfigError
-from engine.run import Launch, run_engine_core
+from engine.run import INIT_DEADLINE_S, Launch, run_engine_core
 
 
 def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch]:
     """Settings and how we are tied to our parent. Exits with status 2 on a usage error."""
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     parser.add_argument("--handshake", required=True, metavar="ADDRESS", help="tcp://127.0.0.1:PORT or ipc://PATH")
+    parser.add_argument(
+        "--handshake-timeout", type=float, default=INIT_DEADLINE_S, metavar="S", help="wait so long for INIT"
+    )
     parser.add_argument("--engine-index", type=int, default=0, metavar="N")
     parser.add_argument("--local-frontend", action="store_true", help="say in HELLO that the frontend started us")
     parser.add_argument("--status-fd", type=int, metavar="FD", help="write start phases here as JSON lines")
@@ -49,6 +52,7 @@ def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch
     given = vars(parser.parse_args(argv))
     launch = Launch(
         handshake_address=given.pop("handshake"),
+        handshake_timeout_s=given.pop("handshake_timeout"),
         engine_index=given.pop("engine_index"),
         local_frontend=given.pop("local_frontend"),
         status_fd=given.pop("status_fd"),

@@ -1,7 +1,8 @@
 """The engine's side of HELLO, INIT, READY: an address enters, the addresses of all clients leave.
 
 Owns its context, the DEALER and its monitor; used by the main thread during start, closed by ready() or close().
-One HELLO per connection: only a connection that the monitor saw break before INIT gives way to another."""
+One HELLO per connection: only a connection that the monitor saw break before INIT gives way to another; one that broke
+after INIT ends the start."""
 
 from __future__ import annotations
 
@@ -14,12 +15,11 @@ from zmq.utils.monitor import recv_monitor_message
 
 from engine import limits
 from engine.codec import decode_init, encode_message
-from engine.errors import DeadlineError, ProtocolError
+from engine.errors import DeadlineError, EngineStartError, ProtocolError
 from engine.messages import EngineHandshakeMetadata, EngineZmqAddresses, HandshakeStatus
 
 logger = logging.getLogger("engine")
 
-INIT_DEADLINE_S = 300.0
 REPORT_EVERY_S = 10.0
 RETRY_S = 0.2
 CONNECT_S = 5.0
@@ -53,7 +53,7 @@ class Handshake:
         engine_index: int = 0,
         *,
         is_local: bool = False,
-        deadline_s: float = INIT_DEADLINE_S,
+        deadline_s: float = 300.0,
         should_stop: Callable[[], bool] | None = None,
     ) -> None:
         self.address = address
@@ -105,10 +105,24 @@ class Handshake:
                 report_at += REPORT_EVERY_S
                 logger.info("waiting for INIT from %s, %.0f s so far: %s", self.address, now - began, self._state())
 
+    def check_open(self) -> None:
+        """Raises EngineStartError when the connection broke after INIT. Another one is no way out: whoever listens
+        there now may not be the frontend that said INIT, and a frontend goes down at READY from an engine that it
+        does not know, or at a second HELLO from one that it does."""
+        while self._monitor is not None and self._monitor.poll(0):
+            if int(recv_monitor_message(self._monitor)["event"]) & _BROKEN:
+                raise EngineStartError(
+                    f"the handshake at {self.address} closed before this engine was ready: READY would reach nobody",
+                    phase="handshake",
+                    cause="the frontend ended or gave up, or what lies in between cut the connection",
+                )
+
     def ready(self) -> None:
-        """Tells the frontend that the engine serves, and closes the socket. Blocks 2 s at most."""
+        """Tells the frontend that the engine serves, and closes the socket. Blocks 2 s at most. Raises
+        EngineStartError when there is nobody to tell."""
         if self._socket is None:
             raise ProtocolError("READY before HELLO")
+        self.check_open()
         self._socket.send(encode_message(self._status("READY")), zmq.NOBLOCK)
         self._close_socket(READY_LINGER_MS)
         self._context.term()

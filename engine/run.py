@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("engine")
 FAILED = 1
+INIT_DEADLINE_S = 300.0
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter lock while another wants it. The default of 5 ms is what the loop would
 wait, several times a step, whenever an IO thread decodes something."""
@@ -32,6 +33,8 @@ class Launch:
     """How this process is tied to whoever spawned it."""
 
     handshake_address: str
+    handshake_timeout_s: float = INIT_DEADLINE_S
+    """How long a frontend may take until INIT."""
     engine_index: int = 0
     local_frontend: bool = False
     status_fd: int | None = None
@@ -80,6 +83,7 @@ def _serve(config: EngineConfig, launch: Launch, signals: StopSignals, status: S
     try:
         handshake = _greet(launch, status)
         engine = _build(config, launch, handshake, signals, status)
+        handshake.check_open()
         engine.start_threads()
         signals.attach(engine.input_queue)
         if signals.requested:
@@ -104,7 +108,12 @@ def _greet(launch: Launch, status: StatusReport) -> Handshake:
     from engine.handshake import Handshake
 
     status.begin("handshake", launch.handshake_address)
-    handshake = Handshake(launch.handshake_address, launch.engine_index, is_local=launch.local_frontend)
+    handshake = Handshake(
+        launch.handshake_address,
+        launch.engine_index,
+        is_local=launch.local_frontend,
+        deadline_s=launch.handshake_timeout_s,
+    )
     handshake.greet()
     status.end("handshake")
     return handshake
