@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.errors import DeadlineError, ProtocolError
+from engine.errors import DeadlineError, EngineStartError, ProtocolError
 from engine.handshake import Handshake, engine_identity
 from engine.messages import EngineHandshakeMetadata
 from tests.support.frontend import RawFrontend
@@ -76,6 +76,26 @@ def test_hello_init_ready(tmp_path: Path, is_local: bool) -> None:
         assert handshake.addresses.inputs == frontend.addresses.inputs
         handshake.ready()
         assert frontend.take_status().status == "READY"
+
+
+def test_a_frontend_that_is_gone_before_ready_is_noticed(tmp_path: Path) -> None:
+    """As long as it is there nothing is wrong; then READY would be lost, and the engine serve nobody for ever."""
+    frontend = RawFrontend(tmp_path)
+    with greeting(frontend.handshake_address) as (handshake, future):
+        frontend.take_status()
+        frontend.send_init()
+        future.result(10)
+        handshake.check_open()
+        frontend.close()
+
+        def is_noticed() -> bool:
+            try:
+                handshake.check_open()
+            except EngineStartError as error:
+                return "READY would reach nobody" in str(error)
+            return False
+
+        wait_until(is_noticed, 10.0, "the broken connection")
 
 
 def test_one_hello_while_the_frontend_thinks(tmp_path: Path) -> None:

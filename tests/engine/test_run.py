@@ -46,6 +46,23 @@ def test_a_remote_engine_says_so_and_a_local_one_too(tiny_model: Path, tmp_path:
                 frontend.wait_ready()
 
 
+def test_a_frontend_that_ends_while_the_engine_loads_ends_the_start(tiny_model: Path, tmp_path: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    frontend = RawFrontend()
+    engine = EngineProcess(
+        frontend, tiny_model, tmp_path / "log", executor="tests.support.executors:SlowLoadExecutor",
+        env={"TEST_LOAD_S": "1"}, status_fd=write_fd, pass_fds=(write_fd,),
+    )  # fmt: skip
+    os.close(write_fd)
+    with engine, os.fdopen(read_fd) as phases:
+        frontend.take_status(60)
+        frontend.send_init()
+        next(line for line in phases if '"load weights"' in line)
+        frontend.close()
+        assert engine.wait(60) == 1
+        assert "closed before this engine was ready" in engine.log and "Traceback" not in engine.log
+
+
 @pytest.mark.fault
 @pytest.mark.timeout(300)
 def test_a_stop_at_any_moment_of_the_start_ends_it(tmp_path: Path) -> None:
