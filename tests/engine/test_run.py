@@ -19,7 +19,7 @@ from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
 RANDOM_STOPS = 30
-AT_ONCE = 3
+AT_ONCE = 4
 
 
 def test_handshake_shows_the_effective_limits(tiny_model: Path) -> None:
@@ -65,28 +65,30 @@ def test_a_frontend_that_ends_while_the_engine_loads_ends_the_start(tiny_model: 
 
 @pytest.mark.fault
 @pytest.mark.timeout(300)
-def test_a_stop_at_any_moment_of_the_start_ends_it(tmp_path: Path) -> None:
-    """Thirty random moments, SIGTERM and SIGINT; the load is long enough that READY lies behind all of them."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_at_any_moment_of_the_start_ends_it(tmp_path: Path, number: signal.Signals) -> None:
+    """Thirty random moments, every third of a start with torch; loading takes so long that READY is behind them all."""
     model = make_tiny_model(tmp_path / "model")
     seed = random.randrange(2**32)
     rng = random.Random(seed)
-    env_load_s = 6.0
     wrong: list[str] = []
 
-    def work(runs: list[tuple[float, signal.Signals]], name: int) -> None:
-        for delay_s, number in runs:
+    def work(runs: list[tuple[float, str]], name: int) -> None:
+        for delay_s, executor in runs:
             with RawFrontend() as frontend:
                 engine = EngineProcess(
                     frontend,
                     model,
                     tmp_path / f"log{name}",
-                    executor="tests.support.executors:SlowLoadExecutor",
-                    env={"TEST_LOAD_S": str(env_load_s)},
+                    executor=f"tests.support.{executor}",
+                    env={"TEST_LOAD_S": "9"},
                 )
                 with engine:
                     wrong.extend(filter(None, [stop_once(frontend, engine, delay_s, number)]))
 
-    runs = [(rng.uniform(0.0, 2.0), rng.choice([signal.SIGTERM, signal.SIGINT])) for _ in range(RANDOM_STOPS)]
+    light, heavy = (1.5, "executors:SlowLoadExecutor"), (3.0, "torch_executors:SlowLoadTorch")
+    kinds = [(light, light, heavy)[place % 3] for place in range(RANDOM_STOPS)]
+    runs = [(rng.uniform(0.0, most_s), executor) for most_s, executor in kinds]
     workers = [threading.Thread(target=work, args=(runs[i::AT_ONCE], i)) for i in range(AT_ONCE)]
     for worker in workers:
         worker.start()
