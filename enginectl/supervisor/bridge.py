@@ -12,7 +12,7 @@ from engine.errors import ProtocolError
 from engine.messages import AbortIds, EngineCoreRequest, EngineHandshakeMetadata, UtilityCall
 from enginectl.errors import CtlError, UsageError
 from enginectl.supervisor.join import FLUSH_S, FrontendLink
-from enginectl.supervisor.lastwords import Watchman
+from enginectl.supervisor.lastwords import Watchman, Whom
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -67,7 +67,7 @@ class Bridge:
             self._daemon.relay.parallel_config = init.parallel_config or self._daemon.relay.parallel_config
             self._daemon.relay.seat_clients(count)
         self.trouble = ""
-        self._watchman.tell(addresses.outputs)
+        self._watchman.tell(Whom(addresses.outputs, self.link.address, self.link.identity.hex()))
         self._daemon.events.add("frontend", f"joined at {self.link.address}, {count} clients")
         if self._daemon.relay.is_up:
             self._daemon.loop.soon(self.engine_up)
@@ -105,7 +105,7 @@ class Bridge:
         return None
 
     def on_gone(self) -> None:
-        self._watchman.tell([])
+        self._watchman.tell(Whom())
         self._daemon.events.add("frontend", f"gone from {self.link.address}; a HELLO waits for the next one")
         self._daemon.traffic.client_gone()
         for seat in self._daemon.relay.seats:
@@ -141,6 +141,8 @@ class Bridge:
     def engine_up(self) -> None:
         """To a frontend that waits; one that has its engine already hears nothing of another."""
         self.link.ready([seat.response_frame for seat in self._daemon.relay.seats[:-1]])
+        if self.link.init is not None:
+            self._watchman.tell(Whom(self.link.init.addresses.outputs))
         self._daemon.changed()
 
     def engine_over(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.server
+import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -138,3 +140,20 @@ def test_an_engine_that_cannot_start_ends_the_frontend_that_waits(rig: Rig) -> N
         frontend.send_init()
         assert frontend._handshake.poll(30_000)
         assert b"FAILED" in frontend._handshake.recv_multipart()[1]
+
+
+def test_a_supervisor_that_is_killed_while_its_engine_loads_ends_the_frontend_that_waits(rig: Rig) -> None:
+    """Such a frontend reads its handshake only."""
+    with RawFrontend() as frontend:
+        supervisor = rig.launch(join_settings(rig, frontend.handshake_address, env={"PACED_LOAD_S": "60"}))
+        with connect("t") as engine:
+            frontend.take_status(60.0)
+            frontend.send_init()
+            wait_until(lambda: any(p.name == "load weights" for p in engine.status().phases), 20.0, "loading")
+            process = engine.status().process
+            assert process is not None
+            rig.remember(process.pid)
+        os.kill(supervisor, signal.SIGKILL)
+        assert frontend._handshake.poll(20_000)
+        identity, frame = frontend._handshake.recv_multipart()
+        assert identity == frontend.identity and b"FAILED" in frame
