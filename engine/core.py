@@ -54,6 +54,10 @@ class EngineCore:
         self.sleep_level = 0
         self.timings = StepTimings()
         self.step_began: float | None = None
+        self.observe_ms = 0.0
+        """What showing the state to others cost since the last step."""
+        self._step_ended: float | None = None
+        """None when there was no work since."""
         self.last_step = SchedulerOutput(0, [])
         try:
             self._build()
@@ -155,14 +159,22 @@ class EngineCore:
         outputs = self.scheduler.update_from_output(step, ran)
         ended = time.perf_counter()
         self.step_began = None
+        idle_ms = None if self._step_ended is None else (began - self._step_ended) * 1e3
+        observe_ms, self.observe_ms, self._step_ended = self.observe_ms, 0.0, ended
         self.timings = StepTimings(
             schedule_ms=(scheduled - began) * 1e3,
             execute_ms=(executed - scheduled) * 1e3 - ran.sample_ms,
             sample_ms=ran.sample_ms,
             update_ms=(ended - executed) * 1e3,
             total_ms=(ended - began) * 1e3,
+            idle_ms=idle_ms,
+            observe_ms=observe_ms,
         )
         return outputs
+
+    def rest(self) -> None:
+        """Work has ended: the time until the next step is nobody's loss."""
+        self._step_ended, self.observe_ms = None, 0.0
 
     def as_messages(self, outputs: Outputs) -> dict[int, EngineCoreOutputs]:
         now = time.monotonic()

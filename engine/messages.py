@@ -314,6 +314,10 @@ class StepTimings(Struct, kw_only=True):
     sample_ms: float = 0.0
     update_ms: float = 0.0
     total_ms: float = 0.0
+    idle_ms: float | None = None
+    """Since the step before it ended, with work there all along; None for the first after a rest."""
+    observe_ms: float | None = None
+    """What showing its state cost the loop since the step before."""
 
 
 class QueueDepths(Struct, kw_only=True):

@@ -125,6 +125,7 @@ def serve(settings: EngineSettings, paths: EnginePaths, arguments: argparse.Name
     daemon.loop.run()
     daemon.close()
     remove_runtime_dir(base)
+    daemon.gpus.start()
     return 0 if daemon.phase == "exited" else 1
 
 

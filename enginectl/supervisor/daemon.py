@@ -33,6 +33,7 @@ from enginectl.supervisor.draining import Drain
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.exporter import Exporter
 from enginectl.supervisor.flight import FlightRing
+from enginectl.supervisor.gpus import gpu_meter
 from enginectl.supervisor.handlers import dispatch
 from enginectl.supervisor.health import Health, ProcessMeter
 from enginectl.supervisor.hints import Hints
@@ -100,6 +101,7 @@ class Daemon:
         """Serves metrics, once somebody asked for it."""
         self.meter = ProcessMeter(os.getpid())
         self._begin_state()
+        self.gpus = gpu_meter(self)
 
     def _begin_state(self) -> None:
         self.phase: Phase = "starting"
@@ -343,6 +345,8 @@ class Daemon:
     def publish(self, now: float) -> None:
         self.notifier.tick(*state_of(self))
         if self.server.has_watchers:
+            if slow := self.book.slow.news(now):
+                self.events.add("slow-step", slow)
             self.server.publish(Raw(msgspec.msgpack.encode(engine_view(self))))
         publish_pages(self, with_metrics=True)
         self.hints.update(now, self.inflight, self.description)

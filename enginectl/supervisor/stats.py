@@ -18,6 +18,7 @@ from engine.messages import (
 )
 from enginectl.control import HISTOGRAM_MS, Stats, StepStats
 from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.slow import SlowSteps
 from enginectl.supervisor.totals import Totals
 from enginectl.supervisor.window import Counter, Samples, percentile
 
@@ -25,7 +26,7 @@ RATE_WINDOW_S = 10.0
 STEP_WINDOW_S = 60.0
 RECENT = 120
 HISTORY = 60
-HISTORY_KEYS = ("running", "waiting", "decode_tok_s", "prefill_tok_s", "kv_used_ratio")
+HISTORY_KEYS = ("running", "waiting", "decode_tok_s", "prefill_tok_s", "kv_used_ratio", "prefix_hit_ratio")
 
 
 class StatsBook:
@@ -43,6 +44,7 @@ class StatsBook:
         self.ttft = Samples(STEP_WINDOW_S)
         self.tpot = Samples(STEP_WINDOW_S)
         self.steps = Samples(STEP_WINDOW_S)
+        self.slow = SlowSteps(STEP_WINDOW_S)
         self.step_tokens: deque[tuple[int, float]] = deque(maxlen=256)
         self.finished: dict[FinishReason, int] = {}
         self.tokens_total = 0
@@ -50,6 +52,8 @@ class StatsBook:
         self.history: dict[str, deque[float]] = {key: deque(maxlen=HISTORY) for key in HISTORY_KEYS}
         self._timings: deque[tuple[float, StepTimings]] = deque(maxlen=1024)
         self._queries = self._hits = 0
+        self._seen_prefix = (0, 0)
+        self._judged_steps = 0
         self._is_derived = False
         self._told_at: float | None = None
         """When the engine last told a step's time itself."""
@@ -104,19 +108,21 @@ class StatsBook:
         if timings is not None or told_ms is not None:
             self._told_at = now
         self._is_derived = self._told_at is None or now - self._told_at > RATE_WINDOW_S
+        tokens = stats.num_running_reqs
         if timings is None and told_ms is not None:
-            self.steps.add(now, told_ms)
-            self.totals.step.add(told_ms / 1000)
-            self.step_tokens.append((stats.num_running_reqs, told_ms / 1000))
+            step_ms = told_ms
         elif timings is not None:
             self._timings.append((now, timings))
-            self.steps.add(now, timings.total_ms)
-            self.totals.step.add(timings.total_ms / 1000)
-            self.step_tokens.append((stats.num_scheduled_tokens, timings.total_ms / 1000))
+            step_ms, tokens = timings.total_ms, stats.num_scheduled_tokens
         elif self._spaced_at is not None and self._is_derived:
-            self.steps.add(now, (now - self._spaced_at) * 1000)
-            self.totals.step.add(now - self._spaced_at)
-            self.step_tokens.append((stats.num_running_reqs, now - self._spaced_at))
+            step_ms = (now - self._spaced_at) * 1000
+        else:
+            return
+        self.steps.add(now, step_ms)
+        self.totals.step.add(step_ms / 1000)
+        self.step_tokens.append((tokens, step_ms / 1000))
+        number = self.totals.steps if is_uncounted(stats) else stats.step_counter
+        self.slow.add(now, number, step_ms, tokens, stats.num_prefill_tokens)
 
     @property
     def prefix_totals(self) -> tuple[int, int]:
@@ -130,8 +136,20 @@ class StatsBook:
     def tick(self, now: float, running: int, waiting: int) -> None:
         """Once a second: a point of history."""
         stats = self.snapshot(now, running, waiting, with_steps=False)
+        stats.prefix_hit_ratio = self._recent_hit_ratio()
         for key, points in self.history.items():
             points.append(float(getattr(stats, key) or 0.0))
+        if self._judged_steps != self.totals.steps:
+            self._judged_steps = self.totals.steps
+            self.slow.set_usual(sorted(self.steps.values(now)))
+
+    def _recent_hit_ratio(self) -> float:
+        """Since the last point; as it was there when nothing was looked up."""
+        (queries, hits), self._seen_prefix = self._seen_prefix, self.prefix_totals
+        if self._queries > queries:
+            return (self._hits - hits) / (self._queries - queries)
+        points = self.history["prefix_hit_ratio"]
+        return points[-1] if points else 0.0
 
     # ------------------------------------------------------------ what comes out
 
@@ -176,11 +194,20 @@ class StatsBook:
             now_ms=values[-1], p50_ms=percentile(ordered, 50), p95_ms=percentile(ordered, 95),
             p99_ms=percentile(ordered, 99), max_ms=ordered[-1], steps=len(values), window_s=STEP_WINDOW_S,
             derived=self._is_derived, histogram=histogram(ordered), recent_ms=values[-RECENT:],
+            slow=self.slow.count(now), last_slow=self.slow.last,
         )  # fmt: skip
         if parts:
-            for name in ("schedule_ms", "execute_ms", "sample_ms", "update_ms"):
-                setattr(stats, name, sum(getattr(part, name) for part in parts) / len(parts))
+            for name in ("schedule_ms", "execute_ms", "sample_ms", "update_ms", "idle_ms"):
+                setattr(stats, name, mean([getattr(part, name) for part in parts]))
+            observer_ms = mean([part.observe_ms for part in parts])
+            stats.observer_us = None if observer_ms is None else observer_ms * 1000
         return stats
+
+
+def mean(values: list[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def is_uncounted(stats: SchedulerStats) -> bool:

@@ -70,8 +70,10 @@ def engine_view(daemon: Daemon) -> EngineView:
     return EngineView(
         name=settings.name, state=state, reason=reason, instance=daemon.instance, model=settings.model,
         engine=settings.engine + version, supervisor=daemon.meter.info(),
-        process=daemon.engine_meter.info() if daemon.engine_meter else None, started_at=daemon.started_at,
-        uptime_s=time.monotonic() - daemon.began, ready_after_s=daemon.tracker.ready_after_s,
+        process=daemon.engine_meter.info() if daemon.engine_meter else None,
+        gpus=daemon.gpus.seen if daemon.child else [], started_at=daemon.tracker.began_at,
+        uptime_s=0.0 if daemon.is_without_engine else daemon.tracker.elapsed_s,
+        ready_after_s=daemon.tracker.ready_after_s,
         last_ready_after_s=daemon.last_ready_after_s, phases=daemon.tracker.phases, ready=daemon.ready,
         frontend=daemon.bridge.text() if daemon.bridge else "", http=daemon.http,
         held=len(daemon.traffic.ledger.items) if daemon.traffic.hold.is_holding else 0,

@@ -55,6 +55,19 @@ def test_outputs_go_to_the_client_that_is_named(shared: Running) -> None:
     assert seats == {1}
 
 
+def test_steps_tell_what_lay_between_them_and_what_being_watched_cost(shared: Running) -> None:
+    """No rest counts as time between two steps: the first step after one tells nothing."""
+    frontend = shared.frontend
+    for name in ("first", "second"):
+        frontend.messages.clear()
+        frontend.add(f"timed-{name}", PROMPT, max_tokens=4)
+        frontend.collect(f"timed-{name}")
+        told = [message.scheduler_stats.step_timings for _, message in frontend.messages if message.scheduler_stats]
+        assert len(told) >= 4 and all(told)
+        assert told[0].idle_ms is None
+        assert all(one.idle_ms > 0 and one.observe_ms > 0 for one in told[1:4])
+
+
 def test_an_id_may_come_back_at_once(shared: Running) -> None:
     """add X, abort X, add X, a thousand times: the last always completes, and no abort hits a later one."""
     frontend = shared.frontend

@@ -106,3 +106,42 @@ def test_steps_without_a_number_are_timed_by_their_spacing() -> None:
     assert found.step.derived and found.step.steps == 4
     assert 49.0 < (found.step.p50_ms or 0) < 51.0
     assert found.step_counter == 5
+
+
+def test_idle_and_observer_are_means_of_what_the_engine_told() -> None:
+    book = StatsBook(READY)
+    told = StepTimings(total_ms=20.0, idle_ms=None, observe_ms=0.030)
+    book.on_step(step(1, step_timings=told), 0.1)
+    assert book.step_stats(0.1).idle_ms is None
+    for number, idle_ms in ((2, 0.1), (3, 0.3)):
+        book.on_step(step(number, step_timings=StepTimings(idle_ms=idle_ms, observe_ms=0.042)), number * 0.1)
+    seen = book.step_stats(0.3)
+    assert seen.idle_ms == pytest.approx(0.2)
+    assert seen.observer_us == pytest.approx(38.0)
+    older = StatsBook(READY)
+    older.on_step(step(1), 0.1)
+    assert (older.step_stats(0.1).idle_ms, older.step_stats(0.1).observer_us) == (None, None)
+
+
+def test_slow_steps_are_counted_and_the_last_is_kept() -> None:
+    book = StatsBook(READY)
+    for number in range(1, 31):
+        book.on_step(step(number, 20.0), number * 0.1)
+    book.tick(3.0, 1, 0)
+    book.on_step(step(31, 90.0, num_scheduled_tokens=8193, num_prefill_tokens=8192), 3.1)
+    seen = book.step_stats(3.1)
+    assert seen.last_slow is not None
+    assert (seen.slow, seen.last_slow.step, seen.last_slow.prefill_tokens) == (1, 31, 8192)
+    assert book.step_stats(3.1 + 61).last_slow is None
+
+
+def test_the_hit_ratio_of_history_is_of_each_moment() -> None:
+    book = StatsBook(READY)
+    book.on_step(step(1, prefix_cache_stats=PrefixCacheStats(queries=100, hits=0)), 0.5)
+    book.tick(1.0, 1, 0)
+    book.on_step(step(2, prefix_cache_stats=PrefixCacheStats(queries=100, hits=80)), 1.5)
+    book.tick(2.0, 1, 0)
+    book.tick(3.0, 1, 0)
+    stats = book.snapshot(3.0, 1, 0)
+    assert stats.history["prefix_hit_ratio"] == [0.0, 0.8, 0.8]
+    assert stats.prefix_hit_ratio == 0.4
