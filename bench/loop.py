@@ -1,80 +1,107 @@
 """The engine's own loop, with an executor that runs no model: tokens/s and steps/s at 1, 64 and 256 running requests.
 
-What is left is scheduler, loop, IO threads and codec. The frontend here reads raw frames, so that it is not what is
-measured; it and the engine share the machine's cores. Best of three rounds.
-usage: python -m bench.loop MODEL_DIR [--rounds 3]"""
+What is left is scheduler, loop, IO threads and codec. With --peer-python the peer's engine core does the same with an
+equally empty executor, both driven by one neutral frontend, in turn, in one sitting. Best of the rounds.
+usage: python -m bench.loop MODEL_DIR [--rounds 3] [--peer-python VENV/bin/python]"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-import msgspec
-
+from bench.arms import PEER_ENVIRONMENT, Arm, ours, peer_command
 from bench.facts import note, print_result
-from engine.client import EngineConfig, SamplingParams, new_request
-from engine.client.start import StartedEngine, start_engine
-from engine.codec import encode_request
+from bench.signals import ended_by_signals
+from bench.table import OURS
+from bench.wire import ROOT, RunFailed, Wire
 
 SIZES = ((1, 1500), (64, 500), (256, 300))
 """Requests at once, tokens of each."""
-SILENCE_MS = 60_000
+SHAPE = ["--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "256"]
+EXECUTOR = "bench_null_executor.NullExecutor"
+PEER = "peer"
 
 
-class _Output(msgspec.Struct, array_like=True):
-    """As much of an output as is counted."""
-
-    request_id: str
-    new_token_ids: list[int]
-    logprobs: msgspec.Raw = msgspec.Raw(b"\xc0")
-    prompt_logprobs: msgspec.Raw = msgspec.Raw(b"\xc0")
-    pooling: msgspec.Raw = msgspec.Raw(b"\xc0")
-    finish_reason: int | None = None
+def null_arms(model: str, peer_python: str | None) -> list[Arm]:
+    blocks = ["--executor", "null", "--num-gpu-blocks", str(256 * 32)]
+    arms = [ours(model, blocks, SHAPE)]
+    if peer_python is not None:
+        command = [*peer_command(peer_python, model, SHAPE), "--distributed-executor-backend", EXECUTOR]
+        arms.append(Arm(PEER, PEER, tuple(command), PEER_ENVIRONMENT | {"PYTHONPATH": str(ROOT / "bench" / "in_peer")}))
+    return arms
 
 
-class _Outputs(msgspec.Struct, array_like=True):
-    engine_index: int
-    outputs: list[_Output]
-
-
-def one_round(started: StartedEngine, requests: int, tokens: int, round_: int) -> dict[str, float]:
-    decoder = msgspec.msgpack.Decoder(_Outputs)
-    params = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
-    began = last = time.perf_counter()
+def one_round(wire: Wire, requests: int, tokens: int, round_: int) -> dict[str, float]:
+    wire.forget()
+    began, cpu = time.perf_counter(), time.process_time()
     for n in range(requests):
-        request = new_request([n + 5, round_ + 9, 7, 8, 9, 10, 11, 12], params)
-        started.input_socket.send_multipart([started.identity, *encode_request(request)])
-    steps = finished = received = 0
-    while finished < requests:
-        if not started.output_socket.poll(SILENCE_MS):
-            raise SystemExit("the engine fell silent")
-        message = decoder.decode(started.output_socket.recv_multipart()[0])
-        if message.outputs:
-            steps += 1
-            last = time.perf_counter()
-            received += sum(len(output.new_token_ids) for output in message.outputs)
-            finished += sum(output.finish_reason is not None for output in message.outputs)
-    return {"tok_s": round(received / (last - began)), "steps_s": round(steps / (last - began))}
+        wire.add(f"q{requests}-{round_}-{n}", [n + 5, round_ + 9, 7, 8, 9, 10, 11, 12], tokens)
+    took = wire.wait_all() - began
+    received = sum(count for _, count in wire.messages)
+    if received != requests * tokens:
+        raise RunFailed(f"{received} tokens came, {requests * tokens} were asked for")
+    return {"tok_s": round(received / took), "steps_s": round(len(wire.messages) / took),
+            "frontend_cores": round((time.process_time() - cpu) / took, 2)}  # fmt: skip
+
+
+Found = dict[str, dict[str, dict[str, float]]]
+
+
+def measure(arms: Sequence[Arm], rounds: int, sizes: Sequence[tuple[int, int]], directory: Path, deadline_s: float,
+            environment: Mapping[str, str]) -> Found:  # fmt: skip
+    """By arm, by number of requests. All engines are there the whole time; an idle one takes no CPU."""
+    found: Found = {arm.name: {} for arm in arms}
+    with contextlib.ExitStack() as stack:
+        wires = {}
+        for arm in arms:
+            log = directory / f"{arm.name}.log"
+            wire = stack.enter_context(Wire(arm.command, arm.full_environment(environment), log, deadline_s))
+            _, ready_s = wire.start()
+            wires[arm.name] = wire
+            note(f"{arm.title}: ready after {ready_s:.1f} s")
+        for requests, tokens in sizes:
+            for round_ in range(rounds):
+                for name, wire in wires.items():
+                    seen = one_round(wire, requests, tokens, round_)
+                    best = found[name].setdefault(str(requests), seen)
+                    found[name][str(requests)] = max(best, seen, key=lambda figures: figures["tok_s"])
+                    note(f"{requests} requests, round {round_}: {name} {seen}")
+    return found
+
+
+def as_result(found: Found) -> dict[str, object]:
+    """Ours stand alone, as they do without a peer, so that older results compare."""
+    result: dict[str, object] = dict(found[OURS])
+    if PEER in found:
+        result[PEER] = found[PEER]
+        result["ratio"] = {
+            size: round(figures["tok_s"] / found[PEER][size]["tok_s"], 2) for size, figures in found[OURS].items()
+        }
+    return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="its config.json is all that is read")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="its weights are not read")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer-python", help="the Python of a venv with vLLM in it")
+    parser.add_argument("--deadline", type=float, default=900.0, help="seconds for the whole run")
     given = parser.parse_args()
-    config = EngineConfig(
-        model=given.model, executor="null", max_num_seqs=256, num_gpu_blocks=256 * 32, max_model_len=2048
-    )
-    started = start_engine(config)
-    result: dict[str, object] = {}
-    try:
-        for requests, tokens in SIZES:
-            rounds = [one_round(started, requests, tokens, round_) for round_ in range(given.rounds)]
-            result[str(requests)] = max(rounds, key=lambda found: found["tok_s"])
-            note(f"{requests} requests: {result[str(requests)]}")
-    finally:
-        started.abandon()
-    print_result("loop", given, result)
+    model = str(Path(given.model).absolute())
+    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="bench-loop-") as directory:
+        try:
+            found = measure(null_arms(model, given.peer_python), given.rounds, SIZES, Path(directory), given.deadline,
+                            os.environ)  # fmt: skip
+        except RunFailed as error:
+            for log in Path(directory).glob("*.log"):
+                note(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+            raise SystemExit(str(error)) from None
+    print_result("loop", given, as_result(found))
 
 
 if __name__ == "__main__":

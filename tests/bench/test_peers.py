@@ -1,0 +1,106 @@
+"""A whole comparison, with a stand-in for the peer: what is kept, taken up again, left out and written."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bench import arms as known_arms
+from bench.arms import Arm
+from bench.peers import as_json, compare, missing, without_paths
+from bench.runs import OtherSitting, plan
+from bench.table import ROWS, Line
+from tests.bench.rig import TINY, Venv, asked
+from tests.support.tiny_model import make_tiny_model
+
+A, B = Arm("ours", "ours", ("a",)), Arm("b", "b", ("b",))
+
+
+def test_all_arms_take_turns_round_by_round() -> None:
+    assert [run.name for run in plan([A, B], 2, ["decode", "neighbour"])] == [
+        "round1-ours", "round1-b", "round1-ours-neighbour", "round1-b-neighbour",
+        "round2-ours", "round2-b", "round2-ours-neighbour", "round2-b-neighbour",
+    ]  # fmt: skip
+
+
+def test_only_what_is_asked_is_planned() -> None:
+    assert [run.name for run in plan([A], 1, ["neighbour"])] == ["round1-ours-neighbour"]
+    assert [run.groups for run in plan([A], 1, ["calls", "decode"])] == [("calls", "decode")]
+
+
+def test_a_table_is_whole_with_every_figure_of_three_rounds() -> None:
+    whole = [Line(row, 1.0, (1.0,)) for row in ROWS]
+    assert missing(whole, [{}] * 6, 6, 3) is None
+    assert missing(whole, [{}] * 2, 2, 1) == "1 of at least 3 rounds"
+    assert missing(whole, [{}] * 5, 6, 3) == "1 of 6 runs failed"
+    part = [Line(ROWS[0], float("nan"), (1.0,)), *whole[1:]]
+    assert missing(part, [{}] * 6, 6, 3) == f"no figures of {ROWS[0].title}"
+
+
+def test_no_figure_is_null_in_the_document() -> None:
+    line = as_json(Line(ROWS[0], 2.0, (float("nan"),)))
+    assert (line["ours"], line["peer_0"], line["ratio"], line["holds"]) == (2.0, None, None, None)
+
+
+def test_paths_of_this_machine_become_words() -> None:
+    assert without_paths("/a/b/c /a/d", {"/a": ".", "/a/b": "B"}) == "B/c ./d"
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Venv:
+    return Venv(tmp_path)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    make_tiny_model(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def arms_of(venv: Venv, model: Path, *more: str) -> list[Arm]:
+    return [known_arms.ours(str(model), ["--executor", "null", *more]),
+            known_arms.peer_default(str(venv.python), str(model)),
+            known_arms.peer_best(str(venv.python), str(model), cores=[0, 1])]  # fmt: skip
+
+
+@pytest.mark.e2e
+def test_a_comparison_is_written_kept_and_taken_up_again(
+    tmp_path: Path, venv: Venv, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given, arms = asked(tmp_path, model, venv), arms_of(venv, model)
+    assert compare(given, arms, TINY)
+    assert venv.starts() == [" ", f"{venv.library} 0-1"] * 2
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert "about" in said.err and "[6/6] round1-vllm-best-neighbour" in said.err
+    assert facts["result"]["versions"]["vllm"] == "0.0.1"
+    page = (tmp_path / "out" / "RESULTS.md").read_text()
+    assert re.search(
+        r"\| decode, 8 running, tokens/s, one core kept busy \| [\d,.]+ \| [\d,.]+ \| [\d,.]+ \| [\d,.]+ \|", page
+    )
+    assert "| decode, 8 running, tokens/s | - | - | - | - | >= 1.4 x | - |" in page
+    assert str(tmp_path) not in page and str(tmp_path) not in said.out
+    assert not given.results.exists()
+
+    (tmp_path / "out" / "round1-vllm-default.json").unlink()
+    assert compare(given, arms, TINY)
+    assert len(venv.starts()) == 5
+    with pytest.raises(OtherSitting, match="another command"):
+        compare(given, arms_of(venv, model, "--threads", "1"), TINY)
+
+
+@pytest.mark.e2e
+def test_a_failed_run_leaves_a_gap_and_is_tried_again(
+    tmp_path: Path, venv: Venv, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given, arms = asked(tmp_path, model, venv, only="calls"), arms_of(venv, model)[:2]
+    venv.broken.touch()
+    assert not compare(given, arms, TINY)
+    assert "FAILED: the engine ended with status 3" in capsys.readouterr().err
+    assert "| call, idle, p50, ms | 0." in (tmp_path / "out" / "RESULTS.md").read_text()
+    venv.broken.unlink()
+    assert compare(given, arms, TINY)
+    assert "round1-ours: kept" in capsys.readouterr().err
