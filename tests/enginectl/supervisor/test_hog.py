@@ -22,7 +22,14 @@ def test_three_times_the_median_in_blocks_is_a_hog_and_the_note_says_what() -> N
 
 
 def test_far_more_tokens_to_come_is_a_hog_before_it_holds_them() -> None:
-    assert hogs([view("a", 2, limit=64), view("b", 2, limit=64), view("c", 2, limit=2000)]) == ["c"]
+    items = [view("a", 1, limit=64), view("b", 1, limit=64), view("c", 1, out=6, limit=4000)]
+    assert hogs(items, 4096) == ["c"]
+    assert items[2].note == "6 of 4,000 tokens out, by far the most still to come"
+
+
+def test_a_part_of_the_cache_that_nobody_misses_makes_no_hog() -> None:
+    assert hogs([view("a", 1), view("b", 1), view("c", 3)], 4096) == []
+    assert hogs([view("a", 1), view("b", 1), view("c", 90)], 4096) == ["c"]
 
 
 def test_equal_shares_and_small_company_have_no_hog() -> None:
