@@ -15,6 +15,7 @@ import zmq
 import engine.limits
 import engine.proc
 from engine.config import EngineConfig
+from engine.executor.base import ModelInfo, Progress
 from engine.executor.null import NullExecutor
 from engine.io_in import Receiver
 from engine.io_out import OutputThread
@@ -58,6 +59,33 @@ class _Triggered(NullExecutor):
     def shutdown(self) -> None:
         print("the executor was shut down", flush=True)
         super().shutdown()
+
+
+class DyingExecutor(_Triggered):
+    """The step raises."""
+
+    def act(self) -> None:
+        raise RuntimeError("the model is broken")
+
+
+class LoadFailure(_Triggered):
+    """The model cannot be loaded."""
+
+    def load_model(self, progress: Progress) -> ModelInfo:
+        raise MemoryError("no memory for weights")
+
+
+class OddExecutor(NullExecutor):
+    """Its profiler is one in name only."""
+
+    def profile(self, is_start: bool, path: str | None) -> Any:
+        if path == "raises":
+            return 1 / 0
+        if path == "half a character":
+            return "\ud800"
+        nest: list[Any] = []
+        nest.append(nest)
+        return nest if path == "nests" else object()
 
 
 class EngineInKiller(_Triggered):
