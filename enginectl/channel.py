@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -21,8 +21,9 @@ from msgspec import Struct
 from enginectl import __version__
 from enginectl.control import BEAT_S, ControlReply, ControlRequest, EngineView, ErrorInfo
 from enginectl.envelope import MAX_MESSAGE_BYTES, decode_reply, encode, error_from, pack
-from enginectl.errors import Bug, CtlError, Deadline, EngineDied, UnknownVerb, Unreachable
-from enginectl.identity import ProcessId, is_alive
+from enginectl.errors import Bug, CtlError, Deadline, EngineDied, UnknownVerb
+from enginectl.identity import ProcessId, is_alive, is_stopped
+from enginectl.silence import unreachable
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -52,8 +53,10 @@ class ControlClient:
         self.name = name or self.path.parent.name
         self.supervisor = supervisor
         self.reply_timeout_s = reply_timeout_s
+        self.on_quiet: Callable[[float], None] | None = None
+        """Called while nothing comes, with the seconds since something did; beats do not count."""
         self._next_id = 0
-        _probe(self.path, self.name, connect_timeout_s)
+        _probe(self.path, self.name, supervisor, connect_timeout_s)
         self._context = zmq.Context()
         self._socket = _open(self._context, zmq.DEALER, self.path)
 
@@ -73,11 +76,13 @@ class ControlClient:
         item_type: type[T],
         end_type: type[E] | None = None,
         timeout_s: float | None = None,
+        on_quiet: Callable[[float], None] | None = None,
     ) -> ControlStream[T, E]:
         """Begins a stream on a connection of its own; closing it early tells the supervisor that nobody listens."""
         client = ControlClient(
             self.path, name=self.name, supervisor=self.supervisor, reply_timeout_s=self.reply_timeout_s
         )
+        client.on_quiet = on_quiet
         return ControlStream(client, verb, args, item_type, end_type, timeout_s)
 
     def _send(self, verb: str, args: Struct) -> int:
@@ -93,7 +98,7 @@ class ControlClient:
         """Replies to `number` up to the last, beats left out. Late answers to earlier requests are discarded."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         patience_s = max(self.reply_timeout_s, 2 * BEAT_S)
-        heard = time.monotonic()
+        heard = told = time.monotonic()
         first = True
         while True:
             limit = heard + (self.reply_timeout_s if first else patience_s)
@@ -102,9 +107,11 @@ class ControlClient:
                 if self._is_orphaned() and not self._socket.poll(LAST_WORDS_MS):
                     raise self._silence(verb, time.monotonic() - heard)
                 if end is not None and time.monotonic() >= end:
-                    raise self._too_long(verb, timeout_s or 0.0)
+                    raise self._too_long(verb, timeout_s or 0.0, was_heard=not first)
                 if time.monotonic() >= limit:
                     raise self._silence(verb, time.monotonic() - heard)
+                if self.on_quiet is not None:
+                    self.on_quiet(time.monotonic() - told)
                 continue
             reply = _decode(self._socket.recv(), verb)
             if reply.id != number:
@@ -114,6 +121,7 @@ class ControlClient:
                 raise self._told(verb, reply.error)
             if reply.kind != "beat":
                 yield reply
+                told = time.monotonic()
             if reply.kind in ("reply", "end"):
                 return
 
@@ -132,10 +140,12 @@ class ControlClient:
             )
         return error_from(info)
 
-    def _too_long(self, verb: str, timeout_s: float) -> CtlError:
+    def _too_long(self, verb: str, timeout_s: float, *, was_heard: bool) -> CtlError:
+        if not was_heard and (is_stopped(self.supervisor) or timeout_s >= BEAT_S):
+            return self._silence(verb, timeout_s)
         return Deadline(
             f"{verb} on engine {self.name!r} was not done in {timeout_s:.1f} s",
-            cause="the supervisor answers; the operation takes longer",
+            cause="the supervisor answers; the operation takes longer" if was_heard else "no answer came until then",
             try_=[f"enginectl status {self.name}"],
         )
 
@@ -148,11 +158,7 @@ class ControlClient:
                 try_=[f"enginectl status {self.name}", f"enginectl logs {self.name}"],
             )
         there = "socket present" if self.path.exists() else "socket gone"
-        alive = f", pid {who.pid} alive" if who is not None else ""
-        return Deadline(
-            f"the supervisor of engine {self.name!r} did not answer in {waited_s:.1f} s ({there}{alive})",
-            try_=[f"enginectl status {self.name}"],
-        )
+        return unreachable(self.name, who, f"no answer to {verb} in {waited_s:.1f} s ({there})")
 
     def close(self) -> None:
         """Never waits; safe to call twice."""
@@ -259,25 +265,21 @@ def _open(
     return sock
 
 
-def _probe(path: Path, name: str, timeout_s: float) -> None:
+def _probe(path: Path, name: str, supervisor: ProcessId | None, timeout_s: float) -> None:
     """Whether somebody listens: zmq would connect to nothing for ever. Raises Unreachable."""
     try:
         seen = os.lstat(path)
         if not stat.S_ISSOCK(seen.st_mode) or seen.st_uid not in (os.geteuid(), 0):
-            raise _unreachable(name, f"{path} is not a socket of yours")
+            raise unreachable(name, supervisor, f"{path} is not a socket of yours")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(timeout_s)
             probe.connect(str(path))
     except BlockingIOError:
         return  # somebody listens and many connect at once; zmq tries again
     except TimeoutError:
-        raise _unreachable(name, f"no connection to {path} within {timeout_s:.1f} s") from None
+        raise unreachable(name, supervisor, f"no connection to {path} within {timeout_s:.1f} s") from None
     except OSError as error:
-        raise _unreachable(name, f"{path}: {error.strerror or error}") from None
-
-
-def _unreachable(name: str, cause: str) -> CtlError:
-    return Unreachable(f"supervisor of engine {name!r} is unreachable", cause=cause, try_=[f"enginectl status {name}"])
+        raise unreachable(name, supervisor, f"{path}: {error.strerror or error}") from None
 
 
 def _decode(frame: bytes, verb: str) -> ControlReply:

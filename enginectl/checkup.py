@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from enginectl import dirs, text
 from enginectl.errors import CtlError
-from enginectl.models import cache_root, models_root
+from enginectl.models import CACHE_SETTING, cache_root, models_root
 
 Level = Literal["ok", "warn", "fail"]
 OLDEST_PYTHON = (3, 11)
@@ -159,17 +159,20 @@ def compiler() -> Iterator[Finding]:
 
 def disk() -> Iterator[Finding]:
     """Room where models are kept and where engines write their logs."""
-    seen: set[int] = set()
-    for what, root in (("models", models_root()), ("state", dirs.state_root())):
+    rooms: dict[int, list[tuple[str, str, Path]]] = {}
+    for what, root, setting in (
+        ("models", models_root(), CACHE_SETTING),
+        ("state", dirs.state_root(), dirs.STATE_SETTING),
+    ):
         parent = next(path for path in (root, *root.parents) if path.exists())
-        device = os.stat(parent).st_dev
-        if device in seen:
-            continue
-        seen.add(device)
-        free = shutil.disk_usage(parent).free
-        fix = f"make room on {parent}, or set ENGINECTL_CACHE_DIR" if free < LEAST_DISK_BYTES else ""
+        rooms.setdefault(os.stat(parent).st_dev, []).append((what, setting, parent))
+    for uses in rooms.values():
+        places = " and ".join(dict.fromkeys(str(parent) for _, _, parent in uses))
+        free = shutil.disk_usage(uses[0][2]).free
+        settings = " and ".join(setting for _, setting, _ in uses)
+        fix = f"make room on {places}, or set {settings} to another disk" if free < LEAST_DISK_BYTES else ""
         level: Level = "warn" if fix else "ok"
-        yield Finding("disk", level, f"{text.size(free)} free for {what} ({parent})", fix)
+        yield Finding("disk", level, f"{text.size(free)} free for {' and '.join(u[0] for u in uses)} ({places})", fix)
 
 
 def memory() -> Iterator[Finding]:
@@ -241,14 +244,21 @@ def threads() -> Iterator[Finding]:
 
 
 def leftovers() -> Iterator[Finding]:
-    """Engines without a supervisor, records without a process, temporary files of broken conversions."""
+    """Supervisors that do not answer, engines without a supervisor, records without a process, temporary files of
+    broken conversions."""
+    from enginectl.context import look
     from enginectl.rundir import list_engines
+    from enginectl.silence import why_silent
 
     try:
         entries = list_engines()
     except CtlError as error:
         yield Finding("leftovers", "fail", error.message, "; or ".join(error.try_))
         return
+    silent = [entry for entry in entries if entry.liveness == "running" and look(entry).state == "unreachable"]
+    for entry in silent:
+        found = f"{entry.name}: {why_silent(entry.supervisor)}"
+        yield Finding("supervisor", "fail", found, f"enginectl kill {entry.name}")
     lost = [entry.name for entry in entries if entry.liveness == "lost"]
     stale = [entry.name for entry in entries if entry.liveness == "stale"]
     if lost:
@@ -267,7 +277,7 @@ def leftovers() -> Iterator[Finding]:
         if size:
             found = f"{text.size(size)} in unfinished downloads and conversions ({cache_root()})"
             yield Finding("leftovers", "warn", found, f"rm -r {partial[0]}")
-    if not (lost or stale or partial):
+    if not (silent or lost or stale or partial):
         yield Finding("leftovers", "ok", f"none; {text.count(len(entries), 'engine')} known")
 
 

@@ -25,6 +25,7 @@ class Terminated(BaseException):
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     args = list(sys.argv[1:] if argv is None else argv)
     closed = _open_standard_streams()
+    os.umask(os.umask(0) & 0o077)  # one that takes our own rights away makes files that nobody can use
     if args == ["--version"]:
         _leave(_ending(_version))
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -41,8 +42,10 @@ def run(args: list[str]) -> int:
     """Parses and runs one command line; returns its exit code. Raises CtlError."""
     import typer
 
+    from enginectl.dirs import absolute_places
     from enginectl.group import CONTEXT_SETTINGS, HELP, VerbGroup, click_errors, help_lines, parse_error
 
+    os.environ.update(absolute_places())
     args = _strip_global_output(args)
     if not args:
         out.say(*help_lines())

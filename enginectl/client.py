@@ -51,6 +51,10 @@ Json: TypeAlias = "bool | int | float | str | bytes | list[Json] | dict[str, Jso
 """What a utility call carries both ways."""
 
 
+LAST_WORDS_S = 5.0
+"""How long a supervisor whose engine has ended gets to end itself."""
+
+
 def open_control(name: str) -> ControlClient:
     """A connection to the supervisor of NAME. Raises NoSuchEngine, NotRunning or Unreachable."""
     entry = EngineEntry.find(name)
@@ -58,11 +62,10 @@ def open_control(name: str) -> ControlClient:
         raise not_running(entry)
     try:
         return ControlClient(entry.control_socket, name=name, supervisor=entry.supervisor)
-    except Unreachable as error:
-        if EngineEntry.read(name).liveness != "running":  # it ended between the two looks
-            raise not_running(EngineEntry.read(name)) from None
-        pid = f"pid {entry.supervisor.pid} alive" if entry.supervisor else "its lock is held"
-        error.message += f" ({pid})"
+    except Unreachable:
+        entry = EngineEntry.read(name)
+        if entry.liveness != "running" or (entry.is_over and entry.wait_gone(LAST_WORDS_S)):
+            raise not_running(EngineEntry.read(name)) from None  # it ended between the two looks
         raise
 
 

@@ -99,9 +99,5 @@ def look(entry: EngineEntry) -> EngineView:
             reply_timeout_s=LOOK_TIMEOUT_S,
         ) as client:
             return client.request("status", StatusArgs(), EngineView, timeout_s=LOOK_TIMEOUT_S)
-    except CtlError as error:
-        again = type(entry).read(entry.name)
-        view = again.view()
-        if again.liveness == "running":
-            view.reason = f"supervisor unreachable: {error.cause or error.message}"
-        return view
+    except CtlError:
+        return type(entry).read(entry.name).view()

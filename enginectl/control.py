@@ -38,6 +38,7 @@ State = Literal[
     "backoff",
     "stalled",
     "lost",
+    "unreachable",
 ]
 
 

@@ -22,6 +22,25 @@ STATE_SETTING = "ENGINECTL_STATE_DIR"
 RUNTIME_SETTING = "ENGINECTL_RUNTIME_DIR"
 
 
+PLACES = (
+    STATE_SETTING, RUNTIME_SETTING, "ENGINECTL_CACHE_DIR", "ENGINECTL_NATIVE_DIR", "ENGINECTL_CONFIG", "HOME",
+    "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+)  # fmt: skip
+"""Variables that name a place. A supervisor and its engine run in another working directory than the command."""
+
+
+def absolute_places() -> dict[str, str]:
+    """The places that are set relative to the working directory, as what they mean here. Raises UsageError."""
+    given = {key: value for key in PLACES if (value := os.environ.get(key)) and not os.path.isabs(value)}
+    try:
+        return {key: os.path.abspath(value) for key, value in given.items()}
+    except FileNotFoundError:
+        raise UsageError(
+            f"{next(iter(given))} is relative, and the working directory is gone",
+            try_=["cd to a directory that exists"],
+        ) from None
+
+
 def check_name(name: str) -> str:
     """The name itself. Raises UsageError when an engine cannot be called that."""
     if NAME_PATTERN.fullmatch(name) is None:
@@ -105,10 +124,11 @@ def verify_root(path: Path, setting: str) -> Path:
 
 
 def verify_private(path: Path, setting: str) -> bool:
-    """True when it is there and safe, False when it is not there. Raises BadRuntimeDir."""
+    """True when it is there and safe to read, False when it is not there. Looking writes nothing, so a directory on a
+    file system that was mounted read-only will do. Raises BadRuntimeDir."""
     if not os.path.lexists(path):
         return False
-    _verify(path, setting, forbidden=0o077)
+    _verify(path, setting, forbidden=0o077, wanted=os.R_OK | os.X_OK)
     return True
 
 
@@ -117,13 +137,14 @@ def _make(path: Path, setting: str, *, parents: bool) -> None:
         if parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
+        path.chmod(0o700)  # a umask may have taken our own rights away
     except FileExistsError:
         return
     except OSError as error:
         raise BadRuntimeDir(f"cannot create {path}", cause=_reason(error), try_=[_remedy(setting)]) from None
 
 
-def _verify(path: Path, setting: str, *, forbidden: int) -> Path:
+def _verify(path: Path, setting: str, *, forbidden: int, wanted: int = os.R_OK | os.W_OK | os.X_OK) -> Path:
     try:
         seen = os.lstat(path)
     except OSError as error:
@@ -139,9 +160,19 @@ def _verify(path: Path, setting: str, *, forbidden: int) -> Path:
     if seen.st_mode & forbidden:
         mode = oct(stat.S_IMODE(seen.st_mode))
         raise BadRuntimeDir(f"refusing {path}: others may enter or write it (mode {mode})", try_=[f"chmod 700 {path}"])
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise BadRuntimeDir(f"refusing {path}: it is not writable", try_=[f"chmod 700 {path}", _remedy(setting)])
+    if not os.access(path, wanted):
+        raise BadRuntimeDir(f"refusing {path}: {_why_closed(path)}", try_=[f"chmod 700 {path}", _remedy(setting)])
     return path
+
+
+def _why_closed(path: Path) -> str:
+    if not os.access(path, os.R_OK | os.X_OK):
+        return "it is not readable"
+    try:
+        is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    except OSError:
+        is_read_only = 0
+    return "it is not writable" + (" (its file system is mounted read-only)" if is_read_only else "")
 
 
 def owner_name(uid: int) -> str:

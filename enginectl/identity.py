@@ -80,6 +80,12 @@ def is_alive(who: ProcessId | None) -> bool:
     return stat is not None and stat.start_time == who.start_time and stat.state not in "ZX"
 
 
+def is_stopped(who: ProcessId | None) -> bool:
+    """By a signal or a debugger; it does nothing until it is let go on."""
+    stat = read_stat(who.pid) if who is not None else None
+    return who is not None and stat is not None and stat.start_time == who.start_time and stat.state in "Tt"
+
+
 def send_signal(who: ProcessId, number: signal.Signals) -> bool:
     """Signals exactly that process, through a pidfd checked after it was opened. False: it is gone."""
     if not 0 < who.pid <= MAX_PID:
@@ -97,6 +103,16 @@ def send_signal(who: ProcessId, number: signal.Signals) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def child_sessions(parent: int) -> list[int]:
+    """Children of a process that lead sessions of their own, as an engine does."""
+    found = []
+    for entry in os.listdir("/proc"):
+        stat = read_stat(int(entry)) if entry.isdigit() else None
+        if stat is not None and stat.ppid == parent and stat.session == int(entry) and stat.state not in "ZX":
+            found.append(int(entry))
+    return found
 
 
 def session_members(session: int) -> list[int]:

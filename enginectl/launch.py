@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from enginectl.control import ErrorInfo
+from enginectl.dirs import absolute_places
 from enginectl.envelope import error_from
 from enginectl.errors import CtlError, Deadline, StartFailed
 
@@ -77,12 +78,13 @@ def _leave_them() -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """Ours, with the places to import from made absolute, since the supervisor runs in /."""
+    """Ours, with every place in it made absolute, since the supervisor runs in /. Raises UsageError."""
     paths = [os.path.abspath(path or ".") for path in sys.path if path != ""]
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     given = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     wanted = given if here in paths[1:] else [here, *given]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(wanted)} if wanted else dict(os.environ)
+    environment = {**os.environ, **absolute_places()}
+    return {**environment, "PYTHONPATH": os.pathsep.join(wanted)} if wanted else environment
 
 
 def _read_line(fd: int, timeout_s: float) -> bytes | None:

@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 def judge(kind: Kind, state: State, reason: str, *, is_cordoned: bool, was_ready: bool) -> Answer:
     """liveness: is its process there and does its loop turn. readiness: would a new request be served now. startup:
     has it been ready once."""
-    if state == "lost":
+    if state in ("lost", "unreachable"):
         return Answer(Exit.UNREACHABLE, "unreachable", reason or "its supervisor is gone")
     if state in GONE:
         return Answer(Exit.NOT_RUNNING, state, reason)
@@ -48,10 +48,7 @@ def judge(kind: Kind, state: State, reason: str, *, is_cordoned: bool, was_ready
 
 
 def judge_view(kind: Kind, view: EngineView) -> Answer:
-    reason = view.reason
-    if view.state == "lost" or reason.startswith("supervisor unreachable"):
-        return Answer(Exit.UNREACHABLE, "unreachable", reason)
-    return judge(kind, view.state, reason, is_cordoned=view.cordoned, was_ready=view.ready is not None)
+    return judge(kind, view.state, view.reason, is_cordoned=view.cordoned, was_ready=view.ready is not None)
 
 
 def line(answer: Answer, stats: Stats | None) -> str:

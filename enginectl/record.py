@@ -4,11 +4,14 @@ Only the holder of the lock writes or removes. Readers take every file as possib
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
+import stat
 import tempfile
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -63,11 +66,27 @@ class LastStart(Struct, kw_only=True):
 def read_json(path: Path, kind: type[T]) -> T | None:
     """None when it is missing, unreadable, too big or not what it should be."""
     try:
-        if os.path.getsize(path) > MAX_STATE_FILE_BYTES:
-            return None
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_regular(path), type=kind)
     except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
+
+
+def read_regular(path: Path) -> bytes:
+    """A small file. Raises OSError, also for one that is too big."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > MAX_STATE_FILE_BYTES:
+            raise OSError(errno.EFBIG, "too big", str(path))
+        return file.read(MAX_STATE_FILE_BYTES)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """For reading, and never waited for: a pipe or a device in its place is refused like a missing file. Raises
+    OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(fd, "rb")
 
 
 def write_json(path: Path, value: Struct) -> None:
@@ -98,12 +117,14 @@ def write_atomic(path: Path, data: bytes) -> None:
     fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o600)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with contextlib.suppress(OSError):  # its directory may be gone too
+            os.unlink(temporary)
         raise
 
 
@@ -114,23 +135,30 @@ class EngineLock:
         self.path = path
         self._fd = -1
 
-    def acquire(self) -> None:
+    def take(self) -> None:
         """Does not wait. Raises Conflict when another supervisor holds it, BadRuntimeDir when it cannot be made."""
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
             raise BadRuntimeDir(f"cannot open lock {self.path}", cause=str(error.strerror or error)) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
-            raise Conflict(
-                f"engine {self.path.parent.name!r} has a supervisor already (pid {holder})", cause="its lock is held"
-            ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+            raise taken(self.path.parent.name, lock_holder(self.path) or 0, "its lock is held") from None
+        with contextlib.suppress(OSError):  # for people only; the kernel knows the holder
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self.release()
         self._fd = fd
+
+    def is_intact(self) -> bool:
+        """Whether the file that others would lock is the one that is held here."""
+        try:
+            here, there = os.fstat(self._fd), os.lstat(self.path)
+        except OSError:
+            return False
+        return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
     def release(self) -> None:
         """The file stays: removing it would let two holders exist."""
@@ -139,12 +167,25 @@ class EngineLock:
             self._fd = -1
 
 
-def lock_is_held(path: Path) -> bool:
-    """Whether somebody holds it now, without ever taking it: from /proc/locks, where our own kernel shows it."""
+def taken(name: str, pid: int, cause: str) -> Conflict:
+    return Conflict(
+        f"engine {name!r} has a supervisor already (pid {pid or 'unknown'})",
+        cause=cause,
+        try_=[f"enginectl status {name}", f"enginectl stop {name}"],
+    )
+
+
+def lock_holder(path: Path) -> int | None:
+    """Who holds it now, without ever taking it: from /proc/locks, where our own kernel shows it. None: nobody; 0: a
+    process of another pid namespace."""
     try:
         seen = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
-        return False
+        return None
     wanted = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino}"
-    return any("FLOCK" in line and f" {wanted} " in line for line in lines)
+    for line in lines:
+        fields = line.split()  # 7: FLOCK  ADVISORY  WRITE 4121 fd:01:131 0 EOF
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted:
+            return max(0, int(fields[4]))
+    return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from enginectl.claim import claim_holder
 from enginectl.control import EngineView, ProcessInfo
 from enginectl.dirs import (
     NAME_PATTERN,
@@ -26,10 +27,20 @@ from enginectl.dirs import (
     state_root,
     verify_private,
 )
-from enginectl.errors import BadRuntimeDir, NoSuchEngine
-from enginectl.identity import ProcessId, is_alive
-from enginectl.record import LastStart, Record, lock_is_held, read_json, read_record, write_atomic, write_json
+from enginectl.errors import BadRuntimeDir, NoSuchEngine, UsageError
+from enginectl.identity import ProcessId, identify, is_alive
+from enginectl.record import (
+    LastStart,
+    Record,
+    lock_holder,
+    read_json,
+    read_record,
+    read_regular,
+    write_atomic,
+    write_json,
+)
 from enginectl.settings import EngineSettings, check_settings
+from enginectl.silence import why_silent
 
 Liveness = Literal["running", "dead", "stale", "lost"]
 """running: its supervisor lives. dead: it ended and said how, or never ran. stale: the record claims a supervisor that
@@ -129,7 +140,7 @@ def remove_runtime_dir(path: Path) -> None:
 
 def _read_owner(path: Path) -> str:
     try:
-        return (path / "owner").read_text()[:4096].strip()
+        return read_regular(path / "owner")[:4096].decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -147,6 +158,22 @@ def load_settings(name: str) -> EngineSettings | None:
     return settings if settings is not None and settings.name == name else None
 
 
+def check_readable(name: str) -> None:
+    """Raises UsageError for settings that are there and cannot be read: they say what NAME is; nothing is guessed."""
+    path = paths_of(name).settings
+    if not os.path.lexists(path) or load_settings(name) is not None:
+        return
+    try:
+        why = "it does not hold the settings of an engine of that name" if read_regular(path) else "it is empty"
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise UsageError(
+        f"the recorded settings of {name!r} cannot be read: {path}",
+        cause=why,
+        try_=[f"enginectl start {name} --model MODEL (writes them anew)", f"rm {path}"],
+    )
+
+
 def save_settings(settings: EngineSettings) -> None:
     """Raises UsageError for settings that cannot be used, BadRuntimeDir when they cannot be written."""
     write_json(make_state_dir(check_settings(settings).name).settings, settings)
@@ -157,21 +184,26 @@ def save_settings(settings: EngineSettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
-    """One engine as its files and /proc showed it."""
+    """One engine as its files and the kernel showed it."""
 
     name: str
     paths: EnginePaths
     record: Record | None
     """None: none was written, or it is garbage."""
     liveness: Liveness
+    supervisor: ProcessId | None
+    """Who keeps this engine: the one of the record while it lives, else whoever holds its lock or its claim."""
 
     @classmethod
     def read(cls, name: str) -> EngineEntry:
         """Of any name, known or not."""
         paths = paths_of(name)
-        there = verify_private(paths.state, STATE_SETTING) and paths.record.exists()
+        there = verify_private(paths.state, STATE_SETTING) and os.path.lexists(paths.record)
         record = read_record(paths.record) if there else None
-        return cls(name=name, paths=paths, record=record, liveness=_liveness(paths, there, record))
+        supervisor, is_held = _keeper(paths, record)
+        if is_held:
+            return cls(name, paths, record, "running", supervisor)
+        return cls(name, paths, record, _liveness(there, record), record.supervisor if record else None)
 
     @classmethod
     def find(cls, name: str) -> EngineEntry:
@@ -200,8 +232,9 @@ class EngineEntry:
         return self.runtime_dir / "stats.sock"
 
     @property
-    def supervisor(self) -> ProcessId | None:
-        return self.record.supervisor if self.record else None
+    def is_over(self) -> bool:
+        """Its supervisor has written its last word; it may still be there for a moment to say it."""
+        return self.record is not None and self.record.ended
 
     def wait_gone(self, timeout_s: float) -> bool:
         """Waits until the supervisor of this entry has ended. False at the deadline."""
@@ -213,7 +246,8 @@ class EngineEntry:
         return True
 
     def view(self) -> EngineView:
-        """What can be said without a supervisor: the post-mortem of a dead engine, the trace of a lost one."""
+        """What can be said without a supervisor: the post-mortem of a dead engine, the trace of a lost one, and of one
+        whose supervisor was asked and said nothing."""
         record = self.record or Record(name=self.name, ended=not self.paths.record.exists(), state="exited")
         view = EngineView(
             name=self.name,
@@ -236,28 +270,40 @@ class EngineEntry:
         )
         if not view.model and (settings := self.settings) is not None:
             view.model = settings.model
-        if self.liveness == "stale":
-            view.state, view.reason = "failed", "stale: its supervisor is gone without a word"
-        elif self.liveness == "lost":
-            view.state, view.reason = "lost", "supervisor gone, engine alive; it ends by itself within seconds"
-            if record.engine is not None:
-                view.process = ProcessInfo(pid=record.engine.pid, start_time=record.engine.start_time)
-        elif self.record is None and self.liveness == "dead":
-            view.reason = "never started"
+        self._judge(view)
         if (last := read_json(self.paths.last_start, LastStart)) is not None:
             view.last_ready_after_s = last.ready_after_s
         return view
 
+    def _judge(self, view: EngineView) -> None:
+        """The state that the files' own word is replaced by."""
+        engine = self.record.engine if self.record is not None else None
+        if self.liveness == "stale":
+            view.state, view.reason = "failed", "stale: its supervisor is gone without a word"
+        elif self.liveness == "lost":
+            view.state, view.reason = "lost", "supervisor gone, engine alive; it ends by itself within seconds"
+        elif self.liveness == "running" and not self.is_over:
+            view.state, view.reason = "unreachable", why_silent(self.supervisor)
+        elif self.record is None and self.liveness == "dead":
+            view.reason = "never started"
+        if engine is not None and self.liveness in ("lost", "running") and is_alive(engine):
+            view.process = ProcessInfo(pid=engine.pid, start_time=engine.start_time)
 
-def _liveness(paths: EnginePaths, there: bool, record: Record | None) -> Liveness:
+
+def _keeper(paths: EnginePaths, record: Record | None) -> tuple[ProcessId | None, bool]:
+    """The supervisor that lives, if it can be named, and whether there is one."""
+    if record is not None and is_alive(record.supervisor):
+        return record.supervisor, True
+    pid = lock_holder(paths.lock)
+    if not pid:  # at its very first instructions, its record overwritten, or its files removed
+        pid = claim_holder(paths.state) or pid
+    return (identify(pid) if pid else None), pid is not None and (pid == 0 or identify(pid) is not None)
+
+
+def _liveness(there: bool, record: Record | None) -> Liveness:
+    """Of an engine without a supervisor."""
     if record is None:
-        if lock_is_held(paths.lock):  # at its very first instructions, or its record was overwritten
-            return "running"
         return "stale" if there else "dead"
-    if is_alive(record.supervisor):
-        return "running"
-    if lock_is_held(paths.lock):
-        return "running"
     if is_alive(record.engine):
         return "lost"
     return "dead" if record.ended else "stale"
@@ -279,8 +325,9 @@ def list_engines() -> list[EngineEntry]:
     for name in known_names():
         try:
             paths = paths_of(name)
-            if paths.record.exists() or paths.settings.exists() or lock_is_held(paths.lock):
-                entries.append(EngineEntry.read(name))
+            entry = EngineEntry.read(name)
+            if entry.liveness != "dead" or entry.record is not None or paths.settings.exists():
+                entries.append(entry)
         except BadRuntimeDir:
             continue
     return entries

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from enginectl import text
+from enginectl.context import look
 from enginectl.control import EngineView, WatchArgs
 from enginectl.errors import (
+    BadRuntimeDir,
     Conflict,
     CtlError,
     Deadline,
@@ -25,24 +27,33 @@ from enginectl.errors import (
     Unreachable,
     WrongState,
 )
+from enginectl.identity import is_stopped
 from enginectl.output import Output
 from enginectl.rundir import EngineEntry, load_settings, make_state_dir, save_settings
 from enginectl.settings import EngineSettings, differences
+from enginectl.silence import unreachable
 from enginectl.views import phase_line, running_phase_line
 
 LAUNCH_TURN_S = 30.0
 """How long one start waits for another of the same name to have launched."""
+SERVED_S = 8.0
+"""How long the files and sockets of a supervisor that lives may be missing: it looks after them each second."""
 LOST_WAIT_S = 20.0
 """How long an engine without a supervisor gets to end by itself before a new one starts."""
 UP = frozenset({"ready", "idle", "busy", "saturated", "paused", "sleeping", "cordoned"})
-ENDED = frozenset({"failed", "exited", "stopping"})
+ENDED = frozenset({"failed", "exited"})
 
 
 @contextlib.contextmanager
 def launch_turn(name: str) -> Iterator[None]:
-    """Only one command at a time decides whether NAME has to be launched. Raises Deadline."""
+    """Only one command at a time decides whether NAME has to be launched. Raises Deadline, BadRuntimeDir."""
     path = make_state_dir(name).state / "start.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        raise BadRuntimeDir(
+            f"cannot open lock {path}", cause=str(error.strerror or error), try_=[f"move {path} away"]
+        ) from None
     try:
         _take(fd, name)
         yield
@@ -64,26 +75,78 @@ def _take(fd: int, name: str) -> None:
             time.sleep(0.05)
 
 
-def launch_or_attach(settings: EngineSettings, given: frozenset[str]) -> bool:
+def launch_or_attach(settings: EngineSettings, given: frozenset[str], *, wait_s: float, out: Output) -> bool:
     """True: launched now. False: it runs or starts already, with the same settings. `given`: the options beside the
-    engine's own settings that were asked for; only those can conflict. Raises Conflict, StartFailed."""
+    engine's own settings that were asked for; only those can conflict. `wait_s`: how long one that is stopping gets to
+    be gone. Raises Conflict, StartFailed, WrongState, Unreachable."""
+    name, end = settings.name, time.monotonic() + wait_s
+    while True:
+        with launch_turn(name):
+            entry = EngineEntry.read(name)
+            if entry.liveness == "lost":
+                entry = wait_lost(name)
+            if entry.liveness != "running":
+                return _launch(settings, given)
+        if not _is_ending(entry):
+            check_same(settings, _running_settings(name), given)
+            return False
+        _await_gone(entry, end, out)
+
+
+def _launch(settings: EngineSettings, given: frozenset[str]) -> bool:
     from enginectl.launch import launch_supervisor
 
-    name = settings.name
-    with launch_turn(name):
+    save_settings(settings)
+    try:
+        launch_supervisor(settings.name)
+    except Conflict:
+        check_same(settings, load_settings(settings.name), given)
+        return False
+    return True
+
+
+def _is_ending(entry: EngineEntry) -> bool:
+    """Whether nobody can attach to it any more. One that failed a moment ago still tells whoever waited for it. Raises
+    Unreachable."""
+    if entry.record is not None and entry.record.ended:
+        return entry.record.state != "failed"
+    view = reach(entry.name)
+    return view is None or view.state == "exited" or (view.state == "stopping" and not view.returns)
+
+
+def reach(name: str) -> EngineView | None:
+    """Its supervisor's word; a socket that somebody removed comes back meanwhile. None: the supervisor has ended.
+    Raises Unreachable."""
+    end = time.monotonic() + SERVED_S
+    while True:
         entry = EngineEntry.read(name)
-        if entry.liveness == "lost":
-            entry = wait_lost(name)
-        if entry.liveness == "running":
-            check_same(settings, load_settings(name), given)
-            return False
-        save_settings(settings)
-        try:
-            launch_supervisor(name)
-        except Conflict:
-            check_same(settings, load_settings(name), given)
-            return False
-        return True
+        view = look(entry)
+        if entry.liveness != "running" or view.state != "unreachable":
+            return view if entry.liveness == "running" else None
+        if time.monotonic() > end or is_stopped(entry.supervisor):
+            raise unreachable(name, entry.supervisor, f"{entry.control_socket} is not answered")
+        time.sleep(0.1)
+
+
+def _running_settings(name: str) -> EngineSettings | None:
+    """What it was started with. Its supervisor writes them again when somebody removed them."""
+    end = time.monotonic() + SERVED_S
+    while (found := load_settings(name)) is None and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+def _await_gone(entry: EngineEntry, end: float, out: Output) -> None:
+    """Until a supervisor that is about to end has ended. Raises WrongState when that is not waited for."""
+    name = entry.name
+    if not entry.is_over:
+        if time.monotonic() < end:
+            out.say(f"{name}  is stopping; it starts when that is done")
+        else:
+            tries = [f"enginectl wait {name} --for stopped", f"enginectl start {name}"]
+            raise WrongState(f"engine {name!r} is stopping", try_=tries)
+    if not entry.wait_gone(max(SERVED_S, end - time.monotonic())):
+        raise unreachable(name, entry.supervisor, "it did not end")
 
 
 def wait_lost(name: str) -> EngineEntry:
@@ -144,8 +207,12 @@ class StartWatch:
                 check_start(view)
                 if time.monotonic() > self._end:
                     raise self._too_long(view)
-        except (EngineDied, NotRunning, Unreachable):
+        except (EngineDied, NotRunning):
             pass
+        except Unreachable:
+            entry = EngineEntry.read(self.name)
+            if entry.liveness == "running" and not entry.is_over:
+                raise
         finally:
             self.out.clear_live()
         raise start_failed(self._last_words(last))

@@ -22,6 +22,7 @@ ALIVE = frozenset(
         "stalled",
         "backoff",
         "lost",
+        "unreachable",
     }
 )
 SERVING = frozenset({"ready", "idle", "busy", "saturated"})
@@ -49,7 +50,9 @@ def ps_row(view: EngineView) -> list[str]:
 
 def _end_note(view: EngineView) -> str:
     if view.state not in ("exited", "failed"):
-        return text.one_line(view.reason, 60) if view.state in ("stalled", "backoff", "lost", "starting") else ""
+        told = ("stalled", "backoff", "lost", "unreachable", "starting")
+        again = text.count(view.restarts, "restart") if view.restarts else ""
+        return text.one_line(view.reason, 60) if view.state in told else again
     parts = [text.exit_text(view.last_exit) or text.one_line(view.reason, 60)]
     if view.last_exit is not None:
         parts.append(text.ago(view.last_exit.at))
@@ -251,6 +254,8 @@ def next_commands(view: EngineView) -> list[str]:
             return [f"enginectl uncordon {name}", f"enginectl requests {name}"]
         case "lost":
             return [f"enginectl wait {name} --for stopped", f"enginectl start {name}"]
+        case "unreachable":
+            return [f"enginectl kill {name}", f"enginectl logs {name} --supervisor -n 50"]
         case "busy" | "saturated":
             return [f"enginectl requests {name}", f"enginectl top {name}"]
         case _:

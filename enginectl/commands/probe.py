@@ -100,5 +100,6 @@ def _look(entry: EngineEntry, kind: Kind, timeout_s: float) -> tuple[EngineView,
     except EngineDied:
         return (view := EngineEntry.read(entry.name).view()), judge_view(kind, view)
     except CtlError as error:
-        return entry.view(), Answer(Exit.UNREACHABLE, "unreachable", error.message)
+        view = entry.view()
+        return view, Answer(Exit.UNREACHABLE, "unreachable", view.reason or error.message)
     return view, judge_view(kind, view)

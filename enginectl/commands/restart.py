@@ -9,7 +9,7 @@ import typer
 from enginectl import text
 from enginectl.context import find_entry, look, one_name
 from enginectl.control import EngineView, RestartArgs
-from enginectl.errors import CtlError, EngineDied, Exit, StartFailed, Unreachable, UsageError
+from enginectl.errors import CtlError, EngineDied, Exit, StartFailed, UsageError
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, YesOption, duration
 from enginectl.output import out, plain
 from enginectl.rundir import EngineEntry
@@ -92,7 +92,7 @@ def command(
 
 def _restart(entry: EngineEntry, args: RestartArgs) -> EngineView:
     """The view of the engine that is up again."""
-    from enginectl.client import open_control
+    from enginectl.client import LAST_WORDS_S, open_control
     from enginectl.starting import StartShow, check_start, start_failed
 
     show = StartShow(entry.name, out)
@@ -110,7 +110,8 @@ def _restart(entry: EngineEntry, args: RestartArgs) -> EngineView:
             exit=Exit.INTERRUPTED,
             try_=[f"enginectl wait {entry.name} --for ready"],
         ) from None
-    except (EngineDied, Unreachable):
+    except EngineDied:
+        entry.wait_gone(LAST_WORDS_S)
         raise start_failed(EngineEntry.read(entry.name).view()) from None
     finally:
         out.clear_live()

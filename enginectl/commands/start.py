@@ -86,6 +86,14 @@ JoinOption = Annotated[
         help="Be the engine of the frontend whose handshake is at tcp://HOST:PORT.",
     ),
 ]
+RemoteOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-remote",
+        show_default=False,
+        help="Let --join lead to another machine: prompts and outputs in clear, whoever answers drives the engine.",
+    ),
+]
 HoldOption = Annotated[
     bool | None,
     typer.Option(
@@ -128,6 +136,7 @@ def command(
         bool, typer.Option("--dry-run", help="Show settings and memory arithmetic, start nothing.")
     ] = False,
     join: JoinOption = None,
+    allow_remote: RemoteOption = None,
     kind: KindOption = None,
     hold: HoldOption = None,
     hold_limit: HoldLimitOption = None,
@@ -145,8 +154,8 @@ def command(
         python=python,
         timeout_s=timeout,
         outside={
-            "engine": kind, "join": join, "hold": hold, "hold_limit": hold_limit, "hold_sampled": hold_sampled,
-            "rest": rest_of(context),
+            "engine": kind, "join": join, "allow_remote": allow_remote, "hold": hold, "hold_limit": hold_limit,
+            "hold_sampled": hold_sampled, "rest": rest_of(context),
         },
     )  # fmt: skip
     if dry_run:
@@ -164,7 +173,7 @@ def start_and_watch(asked: Asked, *, detach: bool) -> None:
 
     settings = make_settings(asked, out)
     check_interpreter(settings)
-    launched = launch_or_attach(settings, asked.given)
+    launched = launch_or_attach(settings, asked.given, wait_s=0.0 if detach else asked.timeout_s, out=out)
     if detach:
         return _report(look(EngineEntry.read(asked.name)), launched)
     try:
@@ -200,12 +209,13 @@ def start_in_foreground(asked: Asked) -> None:
     import sys
 
     from enginectl.rundir import load_settings, save_settings
-    from enginectl.starting import check_same, launch_turn
+    from enginectl.starting import SERVED_S, check_same, launch_turn
 
     settings = make_settings(asked, out)
     check_interpreter(settings)
     with launch_turn(settings.name):
-        if EngineEntry.read(settings.name).liveness == "running":
+        entry = EngineEntry.read(settings.name)
+        if entry.liveness == "running" and not (entry.is_over and entry.wait_gone(SERVED_S)):
             check_same(settings, load_settings(settings.name), asked.given)
             raise CtlError(
                 f"engine {settings.name!r} is running already, in the background",

@@ -8,7 +8,17 @@ import typer
 
 from enginectl.context import find_entry, look, one_name
 from enginectl.control import EngineView, RequestView
-from enginectl.errors import CtlError, EngineDied, Exit, NoSuchRequest, NotRunning, Stalled, UsageError, WrongState
+from enginectl.errors import (
+    CtlError,
+    EngineDied,
+    Exit,
+    NoSuchRequest,
+    NotRunning,
+    Stalled,
+    Unreachable,
+    UsageError,
+    WrongState,
+)
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 from enginectl.output import out, plain
 from enginectl.text import one_line
@@ -30,7 +40,10 @@ def command(
     ] = None,
     exit_status: Annotated[
         bool,
-        typer.Option("--exit-status", help="Judge: 0 serving, 3 not running, 5 not serving now, 9 died, 11 stalled."),
+        typer.Option(
+            "--exit-status",
+            help="Judge: 0 serving, 3 not running, 5 not serving now, 9 died, 11 stalled, 69 no answer.",
+        ),
     ] = False,
     engine: EngineOption = None,
     output: OutputOption = Format.text,
@@ -108,8 +121,10 @@ def _judge(view: EngineView) -> int:
             error = Stalled(f"{view.name!r} is stalled", cause=view.reason)
         case "failed":
             error = EngineDied(f"{view.name!r} failed", cause=view.reason)
-        case "exited" | "lost":
+        case "exited":
             error = NotRunning(f"{view.name!r} is not running")
+        case "lost" | "unreachable":
+            error = Unreachable(f"{view.name!r} cannot be asked", cause=view.reason)
         case _:
             error = WrongState(f"{view.name!r} is {view.state}")
     if error is None:

@@ -20,6 +20,8 @@ from enginectl.rundir import EngineEntry
 
 EXAMPLES = ("enginectl wait qwen --for ready --timeout 5m", "enginectl wait --for idle --for 'kv<0.2'")
 POLL_S = 0.25
+SILENCE_S = 8.0
+"""How long a supervisor may be silent: a removed runtime directory is back in less."""
 
 
 def command(
@@ -63,7 +65,7 @@ def command(
 
 
 def _wait(name: str, conditions: list[Condition], end: float, timeout_s: float) -> EngineView:
-    """The first view in which all hold. Raises Impossible, Deadline."""
+    """The first view in which all hold. Raises Impossible, Unreachable, Deadline."""
     last: EngineView | None = None
     for view in _views(name, end):
         last = view
@@ -82,27 +84,38 @@ def _wait(name: str, conditions: list[Condition], end: float, timeout_s: float) 
 
 
 def _views(name: str, end: float) -> Iterator[EngineView]:
-    """Views until the deadline: live ones from the supervisor, the record's while there is none."""
+    """Views until the deadline: live ones from the supervisor, the record's while there is none. Raises Unreachable
+    for a supervisor that is there and says nothing: what it wrote down earlier is not believed."""
+    silent_since: float | None = None
     while True:
         try:
-            yield from _live_views(name)
-        except (NotRunning, Unreachable, EngineDied, Deadline):
-            pass
+            for view in _live_views(name, end):
+                silent_since = None
+                yield view
+        except Unreachable as error:
+            now = time.monotonic()
+            silent_since = now if silent_since is None else silent_since
+            if now > end or now - silent_since > SILENCE_S:
+                raise error from None
+        except (NotRunning, EngineDied, Deadline):
+            silent_since = None
         entry = EngineEntry.read(name)
         if entry.liveness != "running":
             yield entry.view()
         if time.monotonic() > end:
-            yield entry.view()
             return
         time.sleep(POLL_S)
 
 
-def _live_views(name: str) -> Iterator[EngineView]:
+def _live_views(name: str, end: float) -> Iterator[EngineView]:
     from enginectl.client import open_control
 
+    left_s = max(POLL_S, end - time.monotonic())
     with (
         open_control(name) as client,
-        contextlib.closing(client.stream("watch", WatchArgs(interval_s=POLL_S), EngineView, EngineView)) as stream,
+        contextlib.closing(
+            client.stream("watch", WatchArgs(interval_s=POLL_S), EngineView, EngineView, timeout_s=left_s)
+        ) as stream,
     ):
         for view in stream:
             if view.state in ("exited", "failed"):  # the last word of a supervisor that is about to go

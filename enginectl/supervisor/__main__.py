@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from enginectl.claim import Claim
 from enginectl.dirs import RUNTIME_SETTING
 from enginectl.envelope import error_info
 from enginectl.errors import BadRuntimeDir, Conflict, CtlError, UsageError
@@ -24,6 +25,7 @@ from enginectl.launch import Launched
 from enginectl.record import EngineLock, read_record
 from enginectl.rundir import (
     EnginePaths,
+    check_readable,
     load_settings,
     make_runtime_dir,
     make_state_dir,
@@ -34,6 +36,8 @@ from enginectl.rundir import (
 from enginectl.settings import EngineSettings, check_settings
 from enginectl.supervisor.daemon import Daemon
 from enginectl.supervisor.keeper import keep
+from enginectl.supervisor.logs import LOG_FLAGS
+from enginectl.supervisor.repair import Held
 from enginectl.supervisor.signals import install_signals
 
 LOST_TERM_S = 3.0
@@ -62,6 +66,7 @@ def tell(fd: int | None, message: Launched) -> None:
 def read_settings(name: str) -> EngineSettings:
     settings = load_settings(name)
     if settings is None:
+        check_readable(name)
         raise UsageError(
             f"engine {name!r} has no settings that can be read", try_=[f"enginectl start {name} --model M"]
         )
@@ -71,7 +76,7 @@ def read_settings(name: str) -> EngineSettings:
 def check_log(path: Path) -> None:
     """A log that cannot be written is said at the start; lost later, it costs lines only."""
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600))
+        os.close(os.open(path, LOG_FLAGS, 0o600))
     except OSError as error:
         raise BadRuntimeDir(f"cannot write log {path}", cause=error.strerror or str(error)) from None
 
@@ -97,14 +102,14 @@ def end_lost_engine(paths: EnginePaths) -> int:
     return who.pid
 
 
-def serve(settings: EngineSettings, paths: EnginePaths, arguments: argparse.Namespace) -> int:
-    """With the lock held. Blocks until the engine has ended for good."""
+def serve(settings: EngineSettings, paths: EnginePaths, held: Held, arguments: argparse.Namespace) -> int:
+    """With the lock and the claim held. Blocks until the engine has ended for good."""
     lost = end_lost_engine(paths)
     base = make_runtime_dir(runtime_dir_of(settings.name), paths.state)
     for log in (paths.engine_log, paths.supervisor_log):
         check_log(log)
     swept = sweep_sockets(base)
-    daemon = Daemon(settings, paths, base, foreground=arguments.foreground)
+    daemon = Daemon(settings, paths, base, held, foreground=arguments.foreground)
     if lost:
         daemon.events.add("lost", f"engine pid {lost} of an earlier supervisor ended")
     if swept:
@@ -138,9 +143,10 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)
     try:
         paths = make_state_dir(arguments.name)
-        lock = EngineLock(paths.lock)
-        lock.acquire()
-        return serve(read_settings(arguments.name), paths, arguments)
+        held = EngineLock(paths.lock), Claim(paths.state)
+        for one in held:
+            one.take()
+        return serve(read_settings(arguments.name), paths, held, arguments)
     except CtlError as error:
         print(f"error[{error.id}]: {error.message}\n  cause: {error.cause}", file=sys.stderr)
         tell(arguments.ready_fd, Launched(pid=os.getpid(), error=error_info(error)))

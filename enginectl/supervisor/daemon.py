@@ -23,7 +23,7 @@ from engine.reports import EngineDescription
 from enginectl.control import ExitInfo, State
 from enginectl.errors import BadRuntimeDir, CtlError, EngineDied, StartFailed, WrongState
 from enginectl.record import LastStart, read_json, write_json
-from enginectl.rundir import EnginePaths, make_runtime_dir
+from enginectl.rundir import EnginePaths
 from enginectl.settings import EngineSettings
 from enginectl.supervisor.api_server import ApiServer
 from enginectl.supervisor.bridge import Bridge
@@ -45,6 +45,7 @@ from enginectl.supervisor.notify import Notifier
 from enginectl.supervisor.phases import StartTracker
 from enginectl.supervisor.publishing import publish_pages
 from enginectl.supervisor.relay import Relay
+from enginectl.supervisor.repair import Held, Possessions
 from enginectl.supervisor.seats import Seat
 from enginectl.supervisor.server import Server
 from enginectl.supervisor.stall import StallWatch
@@ -66,17 +67,17 @@ DEAD_EXIT_S = 10.0
 class Daemon:
     """State shared by the tasks of one supervisor. Main thread only."""
 
-    def __init__(self, settings: EngineSettings, paths: EnginePaths, base: Path, foreground: bool = False) -> None:
+    def __init__(self, settings: EngineSettings, paths: EnginePaths, base: Path, held: Held, foreground: bool) -> None:
         self.settings = settings
         self.paths = paths
         self.base = base
         self.foreground = foreground
         self.instance = secrets.token_hex(3)
         self.began = time.monotonic()
-        self.started_at = time.time()
         self.loop = Loop()
         self.loop.on_fault = self._on_fault
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.possessions = Possessions(self, *held)
         self.log = RotatingFile(paths.supervisor_log)
         self.engine_log = RotatingFile(paths.engine_log)
         self.events = EventLog(self.write_log)
@@ -116,6 +117,8 @@ class Daemon:
         self.wants_restart = False
         self.was_ever_ready = False
         self.has_signalled = False
+        self.is_restarting = False
+        """The start that goes on, or was the last, was asked for by a restart."""
         """KILL was sent on request, so an end by it was asked for."""
         self.child: Child | None = None
         self.engine_meter: ProcessMeter | None = None
@@ -145,7 +148,6 @@ class Daemon:
         self._recorded = ""
         self._record_seen = 0
         self.stall = StallWatch(self)
-        self._lost_dir = False
         self.heard_dead = False
         self.http = ""
         """URL where a frontend of ours serves."""
@@ -153,9 +155,9 @@ class Daemon:
     # ------------------------------------------------------------ change and record
 
     def changed(self) -> None:
-        """Wakes whoever watches, and writes the record when its state is another."""
+        """Wakes whoever watches, and writes the record when its state, or the phase of its start, is another."""
         state, _ = state_of(self)
-        word = "ready" if state in LIVE else state
+        word = "ready" if state in LIVE else f"starting {self.tracker.current}" if state == "starting" else state
         if word != self._recorded:
             self._recorded = word
             self.write_record()
@@ -168,15 +170,25 @@ class Daemon:
         return self._change
 
     def write_record(self, *, ended: bool = False) -> None:
-        record = record_of(self, ended=ended)
         try:
-            write_json(self.paths.record, record)
-            self._record_seen = os.lstat(self.paths.record).st_ino
+            self.save_record(ended=ended)
         except (BadRuntimeDir, OSError) as error:
             self.write_log(f"record not written: {error}")
 
     def write_log(self, text: str) -> None:
         line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n".encode("utf-8", "replace")
+    def save_record(self, *, ended: bool) -> None:
+        """Raises BadRuntimeDir or OSError."""
+        write_json(self.paths.record, record_of(self, ended=ended))
+        self._record_seen = os.lstat(self.paths.record).st_ino
+
+    def has_own_record(self) -> bool:
+        """Whether record.json is the one that was written here last."""
+        try:
+            return os.lstat(self.paths.record).st_ino == self._record_seen
+        except OSError:
+            return False
+
         self.log.write(line)
         self._echo(line)
 
@@ -332,7 +344,7 @@ class Daemon:
             self.health.tick(now)
             self.book.tick(now, *self.health.counts())
             self.stall.look(state_of(self))
-        self._repair()
+        self.possessions.look()
         self.publish(now)
         self.changed()
 
@@ -350,30 +362,6 @@ class Daemon:
             self.server.publish(Raw(msgspec.msgpack.encode(engine_view(self))))
         publish_pages(self, with_metrics=True)
         self.hints.update(now, self.inflight, self.description)
-
-    def _repair(self) -> None:
-        """Sockets, their directory and the record come back when somebody removed or took them."""
-        try:
-            make_runtime_dir(self.base, self.paths.state)
-            found = self.server.check()
-            self._lost_dir = False
-        except (CtlError, OSError, zmq.ZMQError) as error:
-            if not self._lost_dir:
-                self.events.add("runtime-dir", f"cannot be used: {error}")
-            self._lost_dir = True
-            return
-        for log in (self.log, self.engine_log):
-            log.check()
-        for text in found:
-            self.events.add("socket", text)
-            self.notice = text
-        try:
-            seen = os.lstat(self.paths.record).st_ino
-        except OSError:
-            seen = 0
-        if seen != self._record_seen and self.paths.state.is_dir():
-            self.events.add("record", "record.json was changed by somebody else; written again")
-            self.write_record()
 
     # ------------------------------------------------------------ the end
 

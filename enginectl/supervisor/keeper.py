@@ -251,7 +251,7 @@ async def again(daemon: Daemon, lived_s: float) -> bool:
         if not stop.keeps_supervisor:
             daemon.phase = "exited"
             return False
-        return _reload(daemon)
+        return _reload(daemon, is_asked_for=True)
     daemon.is_cordoned = False
     if daemon.expected and daemon.settings.restart != "always":  # also when it died while it was drained
         return False
@@ -282,12 +282,13 @@ async def _back_off(daemon: Daemon, choice: Restart) -> bool:
             daemon.phase, daemon.reason = "exited", f"stopped by {stop.by}"
             return False
     daemon.restart_times.append(time.monotonic())
-    return _reload(daemon)
+    return _reload(daemon, is_asked_for=stop is not None)
 
 
-def _reload(daemon: Daemon) -> bool:
+def _reload(daemon: Daemon, *, is_asked_for: bool) -> bool:
     """The next run uses what settings.json says now, if it can be read."""
     daemon.restarts += 1
+    daemon.is_restarting = is_asked_for
     daemon.is_cordoned = False
     daemon.settings = load_settings(daemon.settings.name) or daemon.settings
     return True

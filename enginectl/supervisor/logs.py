@@ -9,9 +9,13 @@ import os
 import time
 from pathlib import Path
 
+from enginectl.record import open_regular
+
 MAX_BYTES = 10 * 1024**2
 KEEP = 3
 RETRY_S = 5.0
+LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Not to wait for a reader where somebody put a pipe."""
 
 
 class RotatingFile:
@@ -45,8 +49,7 @@ class RotatingFile:
         """Opens the path anew: after HUP, or when the file was moved away."""
         self.close()
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(self.path, flags, 0o600)
+            self._fd = os.open(self.path, LOG_FLAGS, 0o600)
             self._size = os.fstat(self._fd).st_size
         except OSError:
             self._retry_at = time.monotonic() + RETRY_S
@@ -76,7 +79,7 @@ class RotatingFile:
 def last_lines(path: Path, count: int, max_bytes: int = 256 * 1024) -> list[str]:
     """The end of a log, fewer lines when there are not so many. Missing file: none."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - max_bytes))
             return file.read().decode("utf-8", "replace").splitlines()[-count:]

@@ -20,6 +20,8 @@ class StartTracker:
         self.error = ""
         """The first line of what the engine said went wrong."""
         self.ready_after_s: float | None = None
+        self.began_at = time.time()
+        """Wall clock, s."""
         self._began = time.monotonic()
         self._last = last.phases if last else {}
         self._begin(SPAWN)

@@ -96,7 +96,7 @@ def record_of(daemon: Daemon, *, ended: bool) -> Record:
         supervisor=identify(os.getpid()), engine=daemon.child.id if daemon.child and not ended else None, state=state,
         ended=ended, reason=reason, model=settings.model, engine_kind=settings.engine,
         engine_version=daemon.description.version if daemon.description else "", supervisor_version=__version__,
-        started_at=daemon.started_at, ready_after_s=daemon.tracker.ready_after_s, ready=daemon.ready,
+        started_at=daemon.tracker.began_at, ready_after_s=daemon.tracker.ready_after_s, ready=daemon.ready,
         asked=settings.config, restarts=daemon.restarts, restart_policy=settings.restart,
         phases=daemon.tracker.phases, last_exit=daemon.last_exit,
     )  # fmt: skip

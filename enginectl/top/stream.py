@@ -48,7 +48,7 @@ def print_once(snapshot: Snapshot, ui: Ui, *, ascii_only: bool) -> None:
         raise Unreachable(
             f"supervisor of engine {snapshot.name!r} is unreachable",
             cause=snapshot.link.reason,
-            try_=[f"enginectl status {snapshot.name}"],
+            try_=[f"enginectl kill {snapshot.name}", f"enginectl status {snapshot.name}"],
         )
     out.document("Top", snapshot)
     columns = os.environ.get("COLUMNS", "")

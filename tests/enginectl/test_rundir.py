@@ -184,11 +184,11 @@ def test_a_recorded_pid_that_is_not_ours_is_never_signalled(pid: int) -> None:
 def test_a_held_lock_refuses_with_the_holders_pid() -> None:
     path = make_state_dir("t").lock
     first, second = EngineLock(path), EngineLock(path)
-    first.acquire()
+    first.take()
     with pytest.raises(Conflict, match=str(os.getpid())):
-        second.acquire()
+        second.take()
     first.release()
-    second.acquire()
+    second.take()
     second.release()
 
 
