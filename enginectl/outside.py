@@ -29,6 +29,7 @@ class OutsideOptions(TypedDict, total=False):
 
     engine: str | None
     join: str | None
+    allow_remote: bool | None
     hold: bool | None
     hold_limit: str | None
     hold_sampled: str | None
@@ -40,6 +41,7 @@ class Outside(Struct, kw_only=True):
 
     engine: Literal["enginectl", "vllm"] = "enginectl"
     join: str = ""
+    allow_remote: bool = False
     hold: bool = False
     hold_limit_s: float = 120.0
     hold_sampled: Literal["resume", "fail"] = "resume"
@@ -53,8 +55,7 @@ class Outside(Struct, kw_only=True):
     typed: frozenset[str] = frozenset()
 
     def apply(self, settings: EngineSettings) -> EngineSettings:
-        for name in ("engine", "join", "hold", "hold_limit_s", "hold_sampled", "engine_args", "frontend_args",
-                     "http_port"):  # fmt: skip
+        for name in _RECORDED:
             setattr(settings, name, getattr(self, name))
         if self.engine == "vllm":
             unknown = sorted(key for key in settings.config if key not in VLLM_SETTINGS)
@@ -71,6 +72,7 @@ def outside_of(
     *,
     engine: str | None = None,
     join: str | None = None,
+    allow_remote: bool | None = None,
     hold: bool | None = None,
     hold_limit: str | None = None,
     hold_sampled: str | None = None,
@@ -81,7 +83,9 @@ def outside_of(
     if engine is not None:
         given["engine"] = _one_of("--engine", engine, KINDS)
     if join is not None:
-        given["join"] = join
+        given |= {"join": join, "allow_remote": bool(allow_remote)}
+    if allow_remote is not None:
+        given["allow_remote"] = allow_remote
     if hold is not None:
         given["hold"] = hold
     if hold_limit is not None:
@@ -98,7 +102,8 @@ def outside_of(
     return outside
 
 
-_RECORDED = ("engine", "join", "hold", "hold_limit_s", "hold_sampled", "engine_args", "frontend_args", "http_port")
+_RECORDED = ("engine", "join", "allow_remote", "hold", "hold_limit_s", "hold_sampled", "engine_args", "frontend_args",
+             "http_port")  # fmt: skip
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from enginectl.addresses import check_join
 from enginectl.dirs import check_name
 from enginectl.errors import UsageError
 
@@ -36,6 +37,8 @@ class EngineSettings(Struct, kw_only=True):
     """Put behind the engine's own arguments as they are."""
     join: str = ""
     """Handshake address of an external frontend whose engine this is; empty: the supervisor alone is its client."""
+    allow_remote: bool = False
+    """That frontend may be on another machine."""
     frontend_args: list[str] | None = None
     """`vllm serve` behind these arguments is started as the frontend; None: there is none, or it is not ours."""
     http_port: int | None = None
@@ -80,15 +83,15 @@ class EngineSettings(Struct, kw_only=True):
 
 
 def check_settings(settings: EngineSettings) -> EngineSettings:
-    """The settings themselves. Raises UsageError naming what is wrong."""
+    """The settings themselves. Raises UsageError naming what is wrong, or Refused."""
     check_name(settings.name)
     settings.engine_config()
     if RESTART_PATTERN.fullmatch(settings.restart) is None:
         raise UsageError(
             f"restart policy {settings.restart!r} is not known", cause="one of no, on-failure, on-failure:N, always"
         )
-    if settings.join and not settings.join.startswith(("tcp://", "ipc://")):
-        raise UsageError(f"--join {settings.join!r} is no address", try_=["--join tcp://127.0.0.1:PORT"])
+    if settings.join:
+        check_join(settings.join, allow_remote=settings.allow_remote)
     for name in ("start_timeout_s", "max_step_s", "hold_limit_s"):
         if not getattr(settings, name) > 0:
             raise UsageError(f"{name} must be more than 0, not {getattr(settings, name)}")

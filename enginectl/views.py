@@ -63,17 +63,18 @@ def _end_note(view: EngineView) -> str:
 
 
 def ready_lines(view: EngineView) -> list[str]:
-    """The metadata of an engine that is ready; empty without."""
+    """Whom an engine serves, and its metadata once it is ready."""
+    outside = _outside(view)
     ready = view.ready
     if ready is None:
-        return []
+        return outside
     tokens = ready.kv_cache_size_tokens or ready.num_gpu_blocks * ready.block_size
     length = text.number(ready.max_model_len)
     asked = view.asked.get("max_model_len")
     if isinstance(asked, int) and asked > ready.max_model_len:
         length += f" (asked {asked:,}; cut to fit KV)"
     full = ready.kv_cache_max_concurrency or tokens / max(1, ready.max_model_len)
-    return text.pairs(
+    return outside + text.pairs(
         [
             ("max_model_len", length),
             (
@@ -89,6 +90,11 @@ def ready_lines(view: EngineView) -> list[str]:
             ),
         ]
     )
+
+
+def _outside(view: EngineView) -> list[str]:
+    lines = [f"  frontend         {text.one_line(view.frontend, 250)}"] if view.frontend else []
+    return lines + ([f"  serves           {view.http}"] if view.http else [])
 
 
 def phase_line(phase: PhaseInfo) -> str:
@@ -148,10 +154,6 @@ def _living(view: EngineView) -> list[str]:
         lines += timeline_lines(view.phases)
     if view.next_restart_in_s is not None:
         lines.append(f"  restarts in {text.seconds(view.next_restart_in_s)}")
-    if view.frontend:
-        lines.append(f"  frontend         {text.one_line(view.frontend, 200)}")
-    if view.http:
-        lines.append(f"  serves           {view.http}")
     lines += ready_lines(view)
     lines += _figures(view)
     if view.metrics:
@@ -252,10 +254,10 @@ def next_commands(view: EngineView) -> list[str]:
             return [f"enginectl wait {name} --for ready", f"enginectl logs {name} -f"]
         case "draining" | "cordoned":
             return [f"enginectl uncordon {name}", f"enginectl requests {name}"]
-        case "lost":
-            return [f"enginectl wait {name} --for stopped", f"enginectl start {name}"]
         case "unreachable":
             return [f"enginectl kill {name}", f"enginectl logs {name} --supervisor -n 50"]
+        case "lost":
+            return [f"enginectl wait {name} --for stopped", f"enginectl start {name}"]
         case "busy" | "saturated":
             return [f"enginectl requests {name}", f"enginectl top {name}"]
         case _:

@@ -15,6 +15,7 @@ from enginectl.commands.start import (
     ModelOption,
     NameOption,
     PythonOption,
+    RemoteOption,
     RestartOption,
     SetOption,
     StartName,
@@ -37,6 +38,7 @@ def command(
     restart: RestartOption = None,
     python: PythonOption = None,
     join: JoinOption = None,
+    allow_remote: RemoteOption = None,
     kind: KindOption = None,
     hold: HoldOption = None,
     hold_limit: HoldLimitOption = None,
@@ -56,6 +58,7 @@ def command(
             outside={
                 "engine": kind,
                 "join": join,
+                "allow_remote": allow_remote,
                 "hold": hold,
                 "hold_limit": hold_limit,
                 "hold_sampled": hold_sampled,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.codec import decode_request
 from engine.errors import ProtocolError
 from engine.messages import AbortIds, EngineCoreRequest, EngineHandshakeMetadata, UtilityCall
+from enginectl.addresses import EXPOSED, is_remote
 from enginectl.errors import CtlError, UsageError
 from enginectl.supervisor.join import FLUSH_S, FrontendLink
 from enginectl.supervisor.lastwords import Watchman, Whom
@@ -44,18 +45,30 @@ class Bridge:
         return len(self.link.clients)
 
     def text(self) -> str:
-        """For people: where, and how it stands."""
+        """For people: where, how it stands, and what it exposes."""
         if self.link.is_ready:
-            return f"{self.link.address}, {self.num_clients} client{'s' if self.num_clients != 1 else ''}"
+            clients = f"{self.num_clients} client{'s' if self.num_clients != 1 else ''}"
+            return f"{self.link.address}, {clients}{self._warning()}"
         if self.link.is_joined:
             return f"{self.link.address}, joined, waiting for the engine"
         return f"{self.link.address}, {self.trouble or 'not there yet'}"
+
+    def _warning(self) -> str:
+        addresses = self.link.init.addresses if self.link.init is not None else None
+        seen = [self.link.address, *(addresses.inputs if addresses else [])]
+        return f"; another machine: {EXPOSED}" if any(map(is_remote, seen)) else ""
 
     # ------------------------------------------------------------ the frontend
 
     def on_init(self, init: EngineHandshakeMetadata) -> str:
         addresses, seats = init.addresses, self._daemon.relay.seats
         count = len(addresses.inputs)
+        far = [address for address in [*addresses.inputs, *addresses.outputs] if is_remote(address)]
+        if far and not self._daemon.settings.allow_remote:
+            return (
+                f"the frontend has its sockets at {far[0][:100]}, beyond this machine: {EXPOSED}; "
+                "let it use 127.0.0.1, or permit that with --allow-remote"
+            )
         if addresses.coordinator_input or addresses.coordinator_output:
             return "the frontend has a coordinator (data parallel): an engine behind a supervisor cannot join that"
         if len(seats) > 1 and count > len(seats) - 1:

@@ -58,6 +58,7 @@ def test_what_is_recorded_is_joined_again(ctl: Ctl) -> None:
     [
         (["--engine", "other"], 2, "one of enginectl, vllm"),
         (["--join", "localhost:1"], 2, "is no address"),
+        (["--join", "tcp://10.0.0.7:13345"], 6, "pass in clear"),
         (["--hold-sampled", "maybe"], 2, "one of resume, fail"),
         (["--hold-limit", "soon"], 2, "soon"),
         (["--", "something", "else"], 2, "neither a command"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from enginectl.errors import UsageError
+from enginectl.errors import Refused, UsageError
 from enginectl.outside import outside_of, python_of
 from enginectl.settings import EngineSettings, check_settings
 
@@ -23,6 +23,13 @@ def test_what_is_not_said_is_as_the_last_time() -> None:
     first = outside_of(None, join="tcp://127.0.0.1:5", hold=True, hold_limit="30s").apply(settings())
     again = outside_of(first, hold_sampled="fail").apply(settings())
     assert (again.join, again.hold, again.hold_limit_s, again.hold_sampled) == ("tcp://127.0.0.1:5", True, 30.0, "fail")
+
+
+def test_another_frontend_has_no_permission_of_the_last_one() -> None:
+    far = outside_of(None, join="tcp://far:5", allow_remote=True).apply(settings())
+    assert outside_of(far, hold=True).apply(settings()).allow_remote
+    with pytest.raises(Refused, match="tcp://other:5 leads beyond this machine"):
+        check_settings(outside_of(far, join="tcp://other:5").apply(settings()))
 
 
 def test_another_kind_of_engine_takes_over_no_arguments() -> None:

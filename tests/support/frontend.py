@@ -76,7 +76,7 @@ class Generation:
 
 
 class RawFrontend:
-    """`directory` given: ipc sockets in it (keep the path short); else tcp on a free port of 127.0.0.1."""
+    """`directory` given: ipc sockets in it (keep the path short); else tcp on free ports of `host`."""
 
     def __init__(
         self,
@@ -90,6 +90,7 @@ class RawFrontend:
         read_outputs: bool = True,
         output_hwm: int = 0,
         handshake: str | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         """`coordinator`: (input, output) addresses for INIT. `read_outputs` False: never reads outputs by itself.
         `handshake`: exactly that address, as after a restart."""
@@ -104,6 +105,7 @@ class RawFrontend:
         """Who has been told ENGINE_CORE_DEAD."""
         self.messages: list[tuple[int, EngineCoreOutputs]] = []
         self._directory = directory
+        self._host = host
         self._read_outputs = read_outputs
         self._statuses: list[HandshakeStatus] = []
         self._answers: dict[int, UtilityOutput] = {}
@@ -138,7 +140,8 @@ class RawFrontend:
         socket.setsockopt(zmq.RCVHWM, hwm)
         if kind == zmq.ROUTER:
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        here = "tcp://127.0.0.1:*" if self._directory is None else f"ipc://{self._directory}/{name}"
+        socket.setsockopt(zmq.IPV6, self._host.startswith("["))
+        here = f"tcp://{self._host}:*" if self._directory is None else f"ipc://{self._directory}/{name}"
         socket.bind(address or here)
         return socket, socket.getsockopt_string(zmq.LAST_ENDPOINT)
 

@@ -14,6 +14,7 @@ import zmq
 from engine.messages import FinishReason
 from enginectl.client import connect
 from enginectl.control import EngineView
+from enginectl.views import ready_lines
 from tests.support.frontend import RawFrontend
 from tests.support.joined import join_settings, joined
 from tests.support.rig import Rig
@@ -140,6 +141,50 @@ def test_an_engine_that_cannot_start_ends_the_frontend_that_waits(rig: Rig) -> N
         frontend.send_init()
         assert frontend._handshake.poll(30_000)
         assert b"FAILED" in frontend._handshake.recv_multipart()[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "[::1]"])
+def test_any_loopback_address_is_joined(rig: Rig, host: str) -> None:
+    with RawFrontend(host=host) as frontend:
+        engine = joined(rig, frontend)
+        assert frontend.handshake_address.startswith(f"tcp://{host}:")
+        frontend.add("a", PROMPT, max_tokens=3, ignore_eos=True)
+        assert frontend.collect("a").finish_reason == FinishReason.LENGTH
+        assert engine.status().frontend == f"{frontend.handshake_address}, 1 client"
+
+
+def anywhere(address: str) -> str:
+    """The same place by an address that is not of the loopback interface."""
+    return address.replace("127.0.0.1", "0.0.0.0")
+
+
+def test_sockets_beyond_this_machine_are_refused(rig: Rig) -> None:
+    """Its handshake is near, but what passes would not be."""
+    with RawFrontend() as frontend:
+        frontend.addresses.outputs[:] = map(anywhere, frontend.addresses.outputs)
+        rig.launch(join_settings(rig, frontend.handshake_address))
+        with connect("t") as engine:
+            frontend.take_status(60.0)
+            frontend.send_init()
+            *_, last = list(engine.watch())
+        assert last.last_exit is not None and "beyond this machine: prompts and outputs" in last.last_exit.cause
+        assert b"FAILED" in frontend._handshake.recv_multipart()[1]
+
+
+def test_another_machine_is_joined_where_that_is_permitted_and_said(rig: Rig) -> None:
+    with RawFrontend() as frontend:
+        frontend.addresses.inputs[:] = map(anywhere, frontend.addresses.inputs)
+        frontend.addresses.outputs[:] = map(anywhere, frontend.addresses.outputs)
+        settings = join_settings(rig, anywhere(frontend.handshake_address))
+        settings.allow_remote = True
+        rig.launch(settings)
+        with connect("t") as engine:
+            frontend.wait_ready(60.0)
+            view = rig.await_ready(engine)
+        frontend.add("a", PROMPT, max_tokens=3, ignore_eos=True)
+        assert frontend.collect("a").finish_reason == FinishReason.LENGTH
+    assert "another machine: prompts and outputs pass in clear" in view.frontend
+    assert any("another machine" in line for line in ready_lines(view))
 
 
 def test_a_supervisor_that_is_killed_while_its_engine_loads_ends_the_frontend_that_waits(rig: Rig) -> None:
