@@ -126,9 +126,9 @@ class EngineView(Struct, kw_only=True):
     """What kind of engine: enginectl or vllm, with its version once known."""
     supervisor: ProcessInfo | None = None
     process: ProcessInfo | None = None
-    started_at: float = 0.0
     gpus: list[GpuInfo] = []
     """Those the engine uses; empty where there is none, or none can be seen."""
+    started_at: float = 0.0
     """Wall clock, s."""
     uptime_s: float = 0.0
     ready_after_s: float | None = None
@@ -167,7 +167,8 @@ class RequestView(Struct, kw_only=True):
 
     id: str
     external_id: str | None = None
-    state: Literal["waiting", "running", "preempted"] = "waiting"
+    state: Literal["waiting", "running", "preempted", "held"] = "waiting"
+    """held: its client waits while the engine is replaced."""
     age_s: float = 0.0
     prompt_tokens: int = 0
     output_tokens: int = 0

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from engine.reports import UtilityInfo
 from enginectl.control import RequestView
 
 
@@ -36,6 +37,16 @@ class WakeArgs(Struct, kw_only=True):
     """verb `wake` -> EngineView."""
 
     timeout_s: float = 600.0
+
+
+class UtilitiesArgs(Struct, kw_only=True):
+    """verb `utilities` -> UtilityTable. The engine is asked once in its life, so a stalled one has a table too."""
+
+
+class UtilityTable(Struct, kw_only=True):
+    """`items` is None for an engine that does not describe itself."""
+
+    items: list[UtilityInfo] | None = None
 
 
 class ExplainArgs(Struct, kw_only=True):

@@ -9,18 +9,30 @@ from msgspec import Struct
 
 from enginectl import text
 from enginectl.control import EngineView
+from enginectl.errors import CtlError, Exit
 from enginectl.output import out, plain
+from enginectl.patience import Patience
 
 if TYPE_CHECKING:
     from enginectl.client import Engine
 
-SLACK_S = 2.0
-"""The supervisor keeps the same deadline and says more about it: its word should come first."""
+TAKEN_BACK = ("pause", "sleep")
+"""What a supervisor undoes when nobody waits for it any more."""
 
 
 def gate(engine: Engine, verb: str, args: Struct, timeout_s: float) -> EngineView:
-    """Raises what the supervisor answers, or Deadline."""
-    return engine.control.request(verb, args, EngineView, timeout_s=timeout_s + SLACK_S)
+    """Raises what the supervisor answers, or Deadline; after Ctrl-C says what becomes of it."""
+    try:
+        return engine.control.request(verb, args, EngineView, timeout_s=Patience(timeout_s).wait_s)
+    except KeyboardInterrupt:
+        if verb not in TAKEN_BACK:
+            raise
+        raise CtlError(
+            f"interrupted; the {verb} that was not done is taken back, and {engine.name!r} is left as it was",
+            id="E1901",
+            exit=Exit.INTERRUPTED,
+            try_=[f"enginectl status {engine.name}"],
+        ) from None
 
 
 def confirm_ending(view: EngineView, act: str, *, yes: bool) -> None:

@@ -17,6 +17,7 @@ from enginectl.client import Engine
 from enginectl.control import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
 from enginectl.errors import GenerationFailed, UsageError
 from enginectl.tokens import Detokenizer, StopStrings
+from enginectl.waiting import Waiting
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -61,17 +62,19 @@ def generate(
     tokenizer: Tokenizer | None,
     stops: list[str],
     emit: Callable[[str], None],
+    say: Callable[[str], None],
     priority: int = 0,
 ) -> Generation:
-    """Runs it to its end; `emit` gets text (or ids as text) as it comes. Raises GenerationFailed, EngineDied, and
-    whatever interrupts it."""
+    """Runs it to its end; `emit` gets text (or ids as text) as it comes, `say` what it waits for when none comes.
+    Raises GenerationFailed, EngineDied, and whatever interrupts it."""
     made = Generation(request_id=f"cmpl-{secrets.token_hex(6)}", text=None if tokenizer is None else "")
     args = GenerateArgs(
         request_id=made.request_id, prompt_token_ids=prompt_ids, sampling_params=params, priority=priority
     )
     detokenizer = None if tokenizer is None else Detokenizer(tokenizer)
     stopper = StopStrings(stops)
-    with engine.control.stream("generate", args, GenerateChunk, GenerateEnd) as stream:
+    waiting = Waiting(engine, made.request_id, say)
+    with engine.control.stream("generate", args, GenerateChunk, GenerateEnd, on_quiet=waiting.look) as stream:
         for chunk in stream:
             made.request_id = chunk.request_id or made.request_id
             _take_ids(made, chunk, tokenizer)

@@ -5,6 +5,7 @@ Enters: argv after the program name. Leaves: the verb's own return, or a CtlErro
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,16 @@ def tidy(record: tuple[str, str]) -> tuple[str, str]:
     return name, re.sub(r"  +\[", " [", text)
 
 
+def check_numbers(param: Any, value: object) -> None:
+    """What no message can carry is refused here, whatever the option. Raises UsageError."""
+    for one in value if isinstance(value, (list, tuple)) else [value]:
+        name = param.opts[0] if param.param_type_name == "option" else param.human_readable_name
+        if isinstance(one, int) and not -(2**63) <= one < 2**63:
+            raise UsageError(f"{name}: {one} does not fit 64 bits")
+        if isinstance(one, float) and not math.isfinite(one):
+            raise UsageError(f"{name} must be a finite number, not {one}")
+
+
 class VerbCommand(typer.core.TyperCommand):
     """One verb; its help shows defaults and environment twins alike for every option."""
 
@@ -87,6 +98,8 @@ class VerbCommand(typer.core.TyperCommand):
             ctx.meta[REST] = args[cut + 1 :]
             args = args[:cut]
         parsed: list[str] = super().parse_args(ctx, args)
+        for param in self.params:
+            check_numbers(param, ctx.params.get(param.name))
         return parsed
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

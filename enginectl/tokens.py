@@ -92,9 +92,13 @@ def parse_ids(text: str) -> list[int]:
     """`1, 2 3` as ids. Raises UsageError."""
     words = text.replace(",", " ").replace("[", " ").replace("]", " ").split()
     try:
-        return [int(word) for word in words]
+        ids = [int(word) for word in words]
     except ValueError:
         raise UsageError(f"--ids wants token ids as numbers, not {text[:60]!r}") from None
+    wrong = next((token for token in ids if not 0 <= token < 2**31), None)
+    if wrong is not None:
+        raise UsageError(f"--ids: {wrong} is no token id")
+    return ids
 
 
 class Detokenizer:

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from engine.reports import ArgInfo, UtilityInfo
 from enginectl.errors import NoSuchUtility, UsageError
+from enginectl.plain_types import in_words, value_in_words
 from enginectl.verbs import nearest
 
 Json = object
@@ -30,12 +31,18 @@ def find_utility(utilities: Sequence[UtilityInfo], name: str) -> UtilityInfo:
 
 def signature(info: UtilityInfo) -> str:
     """`reset_prefix_cache [reset_running_requests: bool = false]`"""
-    parts = [
-        f"<{arg.name}: {arg.type}>" if arg.required else f"[{arg.name}: {arg.type} = {_default(arg)}]"
+    return f"{info.name} {arguments(info)}".rstrip()
+
+
+def arguments(info: UtilityInfo, *, defaults: bool = True) -> str:
+    """`<level: int> [tags: list[str] | None = null]`"""
+    return " ".join(
+        f"<{arg.name}: {arg.type}>"
+        if arg.required
+        else f"[{arg.name}: {arg.type}{f' = {_default(arg)}' if defaults else ''}]"
         for arg in info.args
         if arg.type != "Raw"
-    ]
-    return " ".join([info.name, *parts])
+    )
 
 
 def _default(arg: ArgInfo) -> str:
@@ -67,10 +74,56 @@ def _bind_json(info: UtilityInfo, given: Json) -> list[Raw]:
     if isinstance(given, list):
         if len(given) > len(info.args):
             raise UsageError(f"{info.name} takes at most {len(info.args)} arguments, got {len(given)}")
-        return _positional(info, {arg.name: value for arg, value in zip(info.args, given, strict=False)})
-    if isinstance(given, dict):
-        return _positional(info, {_find_arg(info, str(key)).name: value for key, value in given.items()})
-    raise UsageError("--args-json wants a list or a map")
+        pairs = list(zip(info.args, given, strict=False))
+    elif isinstance(given, dict):
+        pairs = [(_find_arg(info, str(key)), value) for key, value in given.items()]
+    else:
+        raise UsageError("--args-json wants a list or a map")
+    for arg, value in pairs:
+        _check_json(info, arg, value)
+    return _positional(info, {arg.name: value for arg, value in pairs})
+
+
+def _check_json(info: UtilityInfo, arg: ArgInfo, value: Json) -> None:
+    """A value of JSON has a type already. Raises UsageError when it is another than the table's."""
+    kinds = _kinds(arg)
+    if arg.choices:
+        fits = value in arg.choices or (value is None and "None" in kinds)
+    else:
+        fits = any(_is_a(value, kind) for kind in kinds)
+    if not fits:
+        raise _mistyped(info, arg, value_in_words(value))
+
+
+def _is_a(value: Json, kind: str) -> bool:
+    match kind:
+        case "int":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "float":
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        case "bool" | "str" | "None":
+            return isinstance(value, {"bool": bool, "str": str, "None": type(None)}[kind])
+        case _ if kind.startswith("list["):
+            return isinstance(value, list) and all(_is_a(one, kind[5:-1]) for one in value)
+        case _ if kind.startswith(("list", "tuple")):
+            return isinstance(value, list)
+        case _ if kind.startswith("dict"):
+            return isinstance(value, dict)
+        case _:
+            return True  # a type this command does not know: the engine checks
+
+
+def _kinds(arg: ArgInfo) -> list[str]:
+    return [option.strip() for option in arg.type.split("|")]
+
+
+def _mistyped(info: UtilityInfo, arg: ArgInfo, got: str) -> UsageError:
+    wanted = f"one of {', '.join(arg.choices)}" if arg.choices else in_words(arg.type)
+    return UsageError(f"{info.name}: {arg.name} must be {wanted}, not {got}", try_=[_describe(info)])
+
+
+def _describe(info: UtilityInfo) -> str:
+    return f"enginectl call --describe {info.name}"
 
 
 def _find_arg(info: UtilityInfo, key: str) -> ArgInfo:
@@ -89,7 +142,7 @@ def _positional(info: UtilityInfo, values: dict[str, Json]) -> list[Raw]:
     last = max((i for i, arg in enumerate(info.args) if arg.name in values), default=-1)
     for i, arg in enumerate(info.args):
         if arg.name in values:
-            packed.append(Raw(msgspec.msgpack.encode(values[arg.name])))
+            packed.append(encode_value(values[arg.name], f"{info.name}: {arg.name}"))
         elif arg.required:
             raise UsageError(f"{info.name}: argument {arg.name} is missing: {signature(info)}")
         elif i < last:
@@ -97,9 +150,21 @@ def _positional(info: UtilityInfo, values: dict[str, Json]) -> list[Raw]:
     return packed
 
 
+def encode_value(value: Json, what: str) -> Raw:
+    """Raises UsageError for what no message can carry."""
+    try:
+        return Raw(msgspec.msgpack.encode(value))
+    except OverflowError:
+        raise UsageError(f"{what}: whole numbers have at most 64 bits") from None
+    except RecursionError:
+        raise UsageError(f"{what}: lists and maps are nested too deep") from None
+    except UnicodeError:
+        raise UsageError(f"{what}: the text is not UTF-8") from None
+
+
 def convert(info: UtilityInfo, arg: ArgInfo, word: str) -> Json:
     """One word as the type the table names. Raises UsageError."""
-    options = [option.strip() for option in arg.type.split("|")]
+    options = _kinds(arg)
     if "None" in options and word.lower() in ("null", "none"):
         return None
     if arg.choices:
@@ -113,8 +178,8 @@ def convert(info: UtilityInfo, arg: ArgInfo, word: str) -> Json:
     kind = next((option for option in options if option != "None"), "Raw")
     try:
         return _typed(kind, word)
-    except ValueError:
-        raise UsageError(f"{info.name}: {arg.name} wants {arg.type}, not {word!r}") from None
+    except (ValueError, RecursionError):
+        raise _mistyped(info, arg, value_in_words(word)) from None
 
 
 def _typed(kind: str, word: str) -> Json:
@@ -146,5 +211,5 @@ def loose(word: str) -> Json:
     """JSON where it is JSON, else text: for an engine that does not describe its utilities."""
     try:
         return _json(word)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return word

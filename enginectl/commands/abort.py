@@ -10,9 +10,11 @@ from enginectl import text
 from enginectl.client import Engine
 from enginectl.context import connect
 from enginectl.control import AbortArgs, AbortOutcome, AbortResult
-from enginectl.errors import Exit, NoSuchRequest, UsageError
+from enginectl.errors import CtlError, Deadline, Exit, NoSuchRequest, UsageError
 from enginectl.options import EngineOption, Format, OutputOption, YesOption, duration
 from enginectl.output import out
+from enginectl.patience import Patience
+from enginectl.views import next_commands
 
 EXAMPLES = ("enginectl abort chatcmpl-91c", "enginectl abort -e qwen --older 5m --yes")
 FINE = ("aborted", "already-finished")
@@ -54,38 +56,44 @@ def command(
     """End requests and be sure of it: `aborted`, `already-finished` or `not-found` for each."""
     if sum((bool(ids), all, older is not None)) != 1:
         raise UsageError("abort wants IDs, --all or --older, one of them", try_=["enginectl requests"])
+    patience = Patience(timeout)
     with connect(engine) as connected:
         if not ids:
-            _ask(connected, older, yes)
-        args = AbortArgs(ids=ids or [], all=all, older_s=older, timeout_s=timeout)
-        items = connected.control.request("abort", args, AbortResult, timeout_s=timeout + 5.0).items
+            _ask(connected, older, yes, patience)
+        args = AbortArgs(ids=ids or [], all=all, older_s=older, timeout_s=patience.left_s)
+        items = connected.control.request("abort", args, AbortResult, timeout_s=patience.wait_s).items
+        is_late = any(item.result == "timeout" for item in items)
+        tries = next_commands(connected.status()) if is_late else [f"enginectl requests {connected.name}"]
     order = {asked: place for place, asked in enumerate(ids or [])}
-    return _report(sorted(items, key=lambda item: order.get(item.asked, 0)), connected.name)
+    return _report(sorted(items, key=lambda item: order.get(item.asked, 0)), tries, timeout)
 
 
-def _ask(engine: Engine, older_s: float | None, yes: bool) -> None:
+def _ask(engine: Engine, older_s: float | None, yes: bool, patience: Patience) -> None:
     hit = [request for request in engine.requests() if older_s is None or request.age_s > older_s]
     if hit:
         which = f" older than {text.seconds(older_s)}" if older_s is not None else ""
         option = "--all" if older_s is None else f"--older {older_s:g}s"
-        out.confirm(
-            f"abort ends {text.count(len(hit), 'request')}{which} of {engine.name}",
-            yes=yes,
-            retry=f"enginectl abort -e {engine.name} {option} --yes",
-        )
+        with patience.stopped():
+            out.confirm(
+                f"abort ends {text.count(len(hit), 'request')}{which} of {engine.name}",
+                yes=yes,
+                retry=f"enginectl abort -e {engine.name} {option} --yes",
+            )
 
 
-def _report(items: list[AbortOutcome], name: str) -> int:
-    """One line each; 0 when all are gone, the one failure's code, PARTIAL of several."""
+def _report(items: list[AbortOutcome], tries: list[str], timeout_s: float) -> int:
+    """One line each; 0 when all are gone, the one failure's code, PARTIAL of several. `tries`: what helps then."""
     failed = [item for item in items if item.result not in FINE]
     if failed and len(items) == 1 and not out.json:
-        raise _refusal(failed[0], name)
+        raise _refusal(failed[0], tries, timeout_s)
     out.document("AbortList", AbortResult(items=items))
     for item in items:
         detail = f"   {text.one_line(item.detail)}" if item.detail else ""
         out.text(f"{text.one_line(item.id or item.asked)}  {item.result}{detail}")
     if not items:
         out.say("nothing in flight")
+    if any(item.result == "timeout" for item in failed):
+        out.say(f"not gone in {text.seconds(timeout_s)}; try:  {tries[0]}", *(f"    or {line}" for line in tries[1:]))
     if not failed:
         return int(Exit.OK)
     if len(failed) < len(items):
@@ -98,15 +106,12 @@ def _code(item: AbortOutcome) -> Exit:
     return Exit.DEADLINE if item.result == "timeout" else Exit.NOT_FOUND
 
 
-def _refusal(item: AbortOutcome, name: str) -> NoSuchRequest:
+def _refusal(item: AbortOutcome, tries: list[str], timeout_s: float) -> CtlError:
     match item.result:
         case "ambiguous":
-            message, tries = f"{item.asked!r} could be several requests", [f"enginectl requests {name}"]
+            return NoSuchRequest(f"{item.asked!r} could be several requests", cause=item.detail, try_=tries)
         case "timeout":
-            message, tries = f"{item.asked!r} was not gone in time", [f"enginectl status {name}"]
+            message = f"{item.asked!r} was not gone in {text.seconds(timeout_s)}"
+            return Deadline(message, cause=item.detail, try_=tries)
         case _:
-            message, tries = f"no request {item.asked!r} in flight", [f"enginectl requests {name}"]
-    error = NoSuchRequest(message, cause=item.detail, try_=tries)
-    if item.result == "timeout":
-        error.id, error.exit = "E1403", Exit.DEADLINE
-    return error
+            return NoSuchRequest(f"no request {item.asked!r} in flight", cause=item.detail, try_=tries)

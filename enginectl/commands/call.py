@@ -9,18 +9,19 @@ import msgspec
 import typer
 from msgspec import Raw
 
-from engine.reports import EngineDescription, UtilityInfo
+from engine.reports import UtilityInfo
 from enginectl import text
 from enginectl.client import Engine
 from enginectl.context import connect
 from enginectl.control import CallArgs, CallResult
-from enginectl.errors import CallFailed, NoSuchUtility, UsageError
+from enginectl.control_verbs import UtilitiesArgs, UtilityTable
+from enginectl.errors import NoSuchUtility, Refused, UsageError
 from enginectl.options import EngineOption, Format, OutputOption, YesOption, duration
 from enginectl.output import out, plain
-from enginectl.utility_args import bind, find_utility, loose, signature
+from enginectl.patience import Patience
+from enginectl.utility_args import arguments, bind, encode_value, find_utility, loose, signature
 
 EXAMPLES = ("enginectl call --list", "enginectl call reset_prefix_cache --arg reset_running_requests=true")
-REPLY_SLACK_S = 3.0
 MAX_JSON_BYTES = 16 * 1024**2
 
 
@@ -60,8 +61,9 @@ def command(
     output: OutputOption = Format.text,
 ) -> None:
     """Call a utility of the engine. The result is JSON on stdout, the time it took on stderr."""
+    patience = Patience(timeout)
     with connect(engine) as connected:
-        table = _table(connected)
+        table = _table(connected, patience)
         if list_ or (utility is None and not describe):
             return _list(connected.name, table)
         if utility is None:
@@ -69,17 +71,13 @@ def command(
         if describe:
             return _describe(find_utility(table or [], utility))
         packed = _packed(table, utility, args or [], arg or [], args_json)
-        _ask(connected, table, utility, packed, yes)
-        return _call(connected, utility, packed, timeout)
+        _ask(connected, table, utility, packed, yes, patience)
+        return _call(connected, utility, packed, patience)
 
 
-def _table(engine: Engine) -> list[UtilityInfo] | None:
-    """None: this engine does not describe itself."""
-    try:
-        result = engine.control.request("call", CallArgs(utility="describe", timeout_s=5.0), CallResult, timeout_s=8.0)
-        return msgspec.msgpack.decode(result.value, type=EngineDescription).utilities
-    except (CallFailed, NoSuchUtility, msgspec.MsgspecError):
-        return None
+def _table(engine: Engine, patience: Patience) -> list[UtilityInfo] | None:
+    """None: this engine does not describe itself. Its supervisor answers, so a stalled one costs no time."""
+    return engine.control.request("utilities", UtilitiesArgs(), UtilityTable, timeout_s=patience.wait_s).items
 
 
 def _list(name: str, table: list[UtilityInfo] | None) -> None:
@@ -87,11 +85,10 @@ def _list(name: str, table: list[UtilityInfo] | None) -> None:
         raise NoSuchUtility(f"engine {name!r} does not list its utilities", cause="it has no utility `describe`")
     items = sorted(table, key=lambda info: info.name)
     out.document("UtilityList", {"items": [_plain_info(info) for info in items]})
-    rows = [[info.name, info.effect, info.lane, info.summary] for info in items]
+    rows = [[info.name, arguments(info, defaults=False), info.effect, info.lane, info.summary] for info in items]
+    headers = ("UTILITY", "ARGUMENTS", "EFFECT", "LANE", "WHAT IT DOES")
     out.text(
-        *text.table(
-            ("UTILITY", "EFFECT", "LANE", "WHAT IT DOES"), rows, left=(0, 1, 2, 3), width=out.table_width, shrink=3
-        )
+        *text.table(headers, rows, left=(0, 1, 2, 3, 4), width=out.table_width, drop=(3, 2)),
     )
 
 
@@ -119,7 +116,7 @@ def _packed(
     if named or isinstance(given, dict):
         raise UsageError("this engine does not describe its arguments: give them in order")
     values = given if isinstance(given, list) else [loose(word) for word in words]
-    return [Raw(msgspec.msgpack.encode(value)) for value in values]
+    return [encode_value(value, f"argument {i + 1}") for i, value in enumerate(values)]
 
 
 def _read_json(source: str) -> object:
@@ -135,7 +132,7 @@ def _read_json(source: str) -> object:
         return value
     except OSError as error:
         raise UsageError(f"--args-json: cannot read {source[1:]!r}", cause=error.strerror or str(error)) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError("--args-json: not JSON", cause=str(error)) from None
 
 
@@ -149,12 +146,16 @@ DISTURBING = {
 """What these do to requests in flight; asked about when there are any."""
 
 
-def _ask(engine: Engine, table: list[UtilityInfo] | None, utility: str, packed: list[Raw], yes: bool) -> None:
+def _ask(
+    engine: Engine, table: list[UtilityInfo] | None, utility: str, packed: list[Raw], yes: bool, patience: Patience
+) -> None:
     """Unsafe utilities always ask; those that disturb requests ask when there are any."""
     retry = f"enginectl call -e {engine.name} {utility} ... --yes"
     info = next((info for info in table or [] if info.name == utility), None)
     if info is not None and info.effect == "unsafe":
-        out.confirm(f"{utility} is unsafe: {info.summary}", yes=yes, retry=retry)
+        _check_unsafe(engine, info)
+        with patience.stopped():
+            out.confirm(f"{utility} is unsafe: {info.summary}", yes=yes, retry=retry)
     if utility not in DISTURBING or yes:
         return
     if utility == "reset_prefix_cache" and not (packed and msgspec.msgpack.decode(packed[0])):
@@ -162,12 +163,25 @@ def _ask(engine: Engine, table: list[UtilityInfo] | None, utility: str, packed: 
     stats = engine.status().stats
     running = stats.running + stats.waiting if stats else 0
     if running:
-        out.confirm(f"{utility} {DISTURBING[utility]} {text.count(running, 'running request')}", yes=yes, retry=retry)
+        what = f"{utility} {DISTURBING[utility]} {text.count(running, 'running request')}"
+        with patience.stopped():
+            out.confirm(what, yes=yes, retry=retry)
 
 
-def _call(engine: Engine, utility: str, packed: list[Raw], timeout_s: float) -> None:
-    request = CallArgs(utility=utility, args=packed, timeout_s=timeout_s)
-    result = engine.control.request("call", request, CallResult, timeout_s=timeout_s + REPLY_SLACK_S)
+def _check_unsafe(engine: Engine, info: UtilityInfo) -> None:
+    """No `--yes` helps where the engine itself would refuse. Raises Refused."""
+    if not engine.status().asked.get("allow_unsafe_calls"):
+        name = engine.name
+        raise Refused(
+            f"{info.name} is unsafe, and engine {name!r} was started without allow_unsafe_calls",
+            cause=info.summary,
+            try_=[f"enginectl drain {name} && enginectl start {name} --set allow_unsafe_calls=true"],
+        )
+
+
+def _call(engine: Engine, utility: str, packed: list[Raw], patience: Patience) -> None:
+    request = CallArgs(utility=utility, args=packed, timeout_s=patience.left_s)
+    result = engine.control.request("call", request, CallResult, timeout_s=patience.wait_s)
     value = msgspec.msgpack.decode(result.value, strict=False)
     out.document(
         "CallResult",

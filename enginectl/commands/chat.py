@@ -22,6 +22,14 @@ from enginectl.output import out
 from enginectl.sampling import make_params
 from enginectl.tokens import load_texts, load_tokenizer
 
+ENDS = ("/exit", "/bye", "/quit")
+FORGETS = ("/reset", "/clear")
+HELP = (
+    "/help   show this",
+    "/reset  forget the conversation (or /clear); the system message stays",
+    "/exit   end (or /bye, /quit, Ctrl-D)",
+    "Ctrl-C  end the answer that comes; at the prompt: end",
+)
 EXAMPLES = ("enginectl chat", "echo 'Name three rivers.' | enginectl chat --max-tokens 60")
 
 
@@ -45,7 +53,7 @@ def command(
     engine: EngineOption = None,
     output: OutputOption = Format.text,
 ) -> None:
-    """Talk with the engine's model, by its own chat template. /clear forgets, /bye or Ctrl-D ends."""
+    """Talk with the engine's model, by its own chat template. /help lists commands, Ctrl-D ends."""
     with connect(engine) as connected:
         talk = Conversation(connected, model_directory(connected), system, stop or [], priority)
         talk.params = make_params(
@@ -91,24 +99,32 @@ class Conversation:
         return made
 
     def go_on(self) -> None:
-        """Until Ctrl-D or /bye. Ctrl-C during an answer ends that answer only."""
+        """Until Ctrl-D or /exit. Ctrl-C during an answer ends that answer only."""
         import contextlib
 
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  line editing in input()
-        out.say(f"talking with {self.engine.name}; /clear forgets, /bye or Ctrl-D ends, Ctrl-C ends one answer")
+        out.say(f"talking with {self.engine.name}; /help lists commands, Ctrl-C ends one answer, Ctrl-D the talk")
         while True:
             try:
                 words = input("> ").strip()
             except EOFError:
                 return out.say("")
-            if words == "/bye":
+            if words in ENDS:
                 return None
-            if words == "/clear":
-                self._messages = list(self._system)
-                out.say("forgotten")
-            elif words:
-                self._answer(words)
+            self._take(words)
+
+    def _take(self, words: str) -> None:
+        """One line: a command of ours, a mistyped one, or something for the model."""
+        if words in FORGETS:
+            self._messages = list(self._system)
+            out.say("forgotten")
+        elif words == "/help":
+            out.say(*HELP)
+        elif words.startswith("/") and "/" not in words[1:] and " " not in words:
+            out.say(f"no command {words}; /help lists them")
+        elif words:
+            self._answer(words)
 
     def _answer(self, words: str) -> None:
         writer = Writer()

@@ -37,7 +37,7 @@ def command(
         typer.Option(
             "--on-timeout",
             metavar="abort|fail",
-            help="What happens to requests that miss it: abort them, or fail and go on draining.",
+            help="What happens to requests that miss it: abort them, or fail now and let them finish all the same.",
         ),
     ] = "abort",
     engine: EngineOption = None,
@@ -50,9 +50,8 @@ def command(
         entry = EngineEntry.read(connected.name)
         args = DrainArgs(grace_s=grace, on_timeout="fail" if on_timeout == "fail" else "abort")
         stream = connected.control.stream("drain", args, DrainProgress, DrainEnd)
-        out.say(f"draining {entry.name}: new requests refused")
         try:
-            last = _follow(stream)
+            last = _follow(entry, stream)
         except KeyboardInterrupt:
             raise CtlError(
                 f"no longer watching; {entry.name!r} goes on draining",
@@ -60,25 +59,30 @@ def command(
                 exit=Exit.INTERRUPTED,
                 try_=[f"enginectl uncordon {entry.name}", f"enginectl wait {entry.name} --for stopped"],
             ) from None
+    if stream.end is not None and not stream.end.drained:
+        _refuse_not_drained(entry.name, stream.end, grace, goes_on=on_timeout == "fail")
     _finish(entry, stream.end, last, grace)
 
 
-def _follow(stream: ControlStream[DrainProgress, DrainEnd]) -> DrainProgress | None:
-    """Shows progress until the stream ends; the last progress."""
+def _follow(entry: EngineEntry, stream: ControlStream[DrainProgress, DrainEnd]) -> DrainProgress | None:
+    """Shows progress until the stream ends; the last progress. Raises Unreachable while the supervisor is there."""
     last: DrainProgress | None = None
     named: set[str] = set()
     with stream:
         try:
             for progress in stream:
                 if last is None:
-                    out.say(_first_line(progress))
+                    out.say(f"draining {entry.name}: new requests refused", _first_line(progress))
                 last = progress
                 if late := [name for name in progress.will_miss if name not in named]:
                     named.update(late)
                     out.say(_will_miss(late))
                 out.live(_line(progress))
-        except (EngineDied, Unreachable):
+        except EngineDied:
             pass
+        except Unreachable:
+            if not entry.wait_gone(0.0):
+                raise
         finally:
             out.clear_live()
     return last
@@ -108,9 +112,7 @@ def _line(progress: DrainProgress) -> str:
 
 
 def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None, grace_s: float) -> None:
-    """The last line and the document; raises when it did not drain, or not without aborts."""
-    if end is not None and not end.drained and not end.aborted:
-        raise _not_drained(entry.name, end, grace_s)
+    """The last line and the document of a drain after which the engine ended; raises when requests were aborted."""
     if not entry.wait_gone(GONE_WAIT_S):
         raise Deadline(
             f"{entry.name!r} drained, but its supervisor did not end within {GONE_WAIT_S:.0f} s",
@@ -134,10 +136,12 @@ def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None
     out.text(ended)
 
 
-def _not_drained(name: str, end: DrainEnd, grace_s: float) -> CtlError:
+def _refuse_not_drained(name: str, end: DrainEnd, grace_s: float, *, goes_on: bool) -> None:
+    """Raises for a drain after which the engine did not end."""
     if "cancel" in end.detail:
-        return WrongState(f"the drain of {name!r} was cancelled by uncordon; it takes new requests")
-    return Deadline(
-        f"{name!r} reached --grace {text.seconds(grace_s)}: {end.detail or 'requests still run'}",
-        try_=[f"enginectl requests {name}", f"enginectl uncordon {name}"],
-    )
+        raise WrongState(f"the drain of {name!r} was cancelled by uncordon; it takes new requests")
+    if goes_on:
+        raise Deadline(
+            f"{name!r} reached --grace {text.seconds(grace_s)}: {end.detail or 'requests still run'}",
+            try_=[f"enginectl requests {name}", f"enginectl wait {name} --for stopped", f"enginectl uncordon {name}"],
+        )

@@ -149,10 +149,23 @@ class Writer:
     ) -> Generation:
         try:
             return generate(
-                engine, prompt_ids, params, tokenizer=tokenizer, stops=stops, emit=self.emit, priority=priority
+                engine,
+                prompt_ids,
+                params,
+                tokenizer=tokenizer,
+                stops=stops,
+                emit=self.emit,
+                say=self.say,
+                priority=priority,
             )
         finally:
             self.finish_line()
+
+    def say(self, words: str) -> None:
+        """On a line of its own, also where the text goes to the same terminal."""
+        if out.stdout.isatty():
+            self.finish_line()
+        out.say(words)
 
     def finish_line(self) -> None:
         if self._wrote and not self._wrote.endswith("\n"):

@@ -45,7 +45,7 @@ def command(
     entries = _targets(names or ([engine] if engine and not all else []), all)
     views = {entry.name: look(entry) for entry in entries}
     _ask(list(views.values()), yes)
-    results = [_stop_one(entry, grace) for entry in entries]
+    results = [_stop_one(entry, grace, label=entry.name if len(entries) > 1 else "") for entry in entries]
     out.document(*_document(results))
     return _worst(results)
 
@@ -77,15 +77,15 @@ def _ask(views: list[EngineView], yes: bool) -> None:
 Result = dict[str, object]
 
 
-def _stop_one(entry: EngineEntry, grace_s: float) -> Result:
-    """Stops one engine; the outcome as a map, failures included, so that the others are stopped too."""
+def _stop_one(entry: EngineEntry, grace_s: float, label: str = "") -> Result:
+    """Stops one engine, each stage behind `label`. The outcome as a map, failures included: the others are stopped too."""
     if entry.liveness in ("dead", "stale"):
         out.say(f"{entry.name}  not running")
         return {"name": entry.name, "state": "exited", "changed": False}
     if entry.liveness == "lost":
         return _await_lost(entry)
     try:
-        stages = _stages(entry, grace_s)
+        stages = _stages(entry, grace_s, label)
     except NotRunning:
         return {"name": entry.name, "state": "exited", "changed": False}
     except CtlError as error:
@@ -100,19 +100,23 @@ def _stop_one(entry: EngineEntry, grace_s: float) -> Result:
     return {"name": entry.name, "state": view.state, "changed": True, "stages": [stage.stage for stage in stages]}
 
 
-def _stages(entry: EngineEntry, grace_s: float) -> list[StopStage]:
+def _stages(entry: EngineEntry, grace_s: float, label: str) -> list[StopStage]:
     """Asks for the stop and says each stage; returns when engine and supervisor are gone."""
     from enginectl.client import open_control
 
     stages: list[StopStage] = []
+    silence: Unreachable | None = None
     with open_control(entry.name) as client:
         try:
             with contextlib.closing(client.stream("stop", StopArgs(grace_s=grace_s), StopStage, StopStage)) as stream:
                 for stage in stream:
                     stages.append(stage)
-                    out.say(f"  {stage.stage:<10} {text.seconds(stage.elapsed_s):>7}   {stage.detail}".rstrip())
-        except (EngineDied, Unreachable):
+                    line = f"{stage.stage:<10} {text.seconds(stage.elapsed_s):>7}   {stage.detail}"
+                    out.say(f"{label}  {line}".rstrip())
+        except EngineDied:
             pass  # it ended, which is what was asked for
+        except Unreachable as error:
+            silence = error
         except KeyboardInterrupt:
             raise CtlError(
                 f"no longer watching; {entry.name!r} goes on stopping",
@@ -120,6 +124,8 @@ def _stages(entry: EngineEntry, grace_s: float) -> list[StopStage]:
                 exit=Exit.INTERRUPTED,
                 try_=[f"enginectl wait {entry.name} --for stopped"],
             ) from None
+    if silence is not None and not entry.wait_gone(0.0):
+        raise silence
     if not entry.wait_gone(GONE_WAIT_S):
         raise CtlError(
             f"the supervisor of {entry.name!r} did not end within {GONE_WAIT_S:.0f} s of its last word",

@@ -125,12 +125,12 @@ def serve(settings: EngineSettings, paths: EnginePaths, held: Held, arguments: a
     tell(arguments.ready_fd, Launched(pid=os.getpid(), control=str(base / "control.sock")))
     daemon.tick()
     daemon.fast_tick()
+    daemon.gpus.start()
     daemon.loop.spawn(keep(daemon))
     gc.freeze()
     daemon.loop.run()
     daemon.close()
     remove_runtime_dir(base)
-    daemon.gpus.start()
     return 0 if daemon.phase == "exited" else 1
 
 

@@ -101,8 +101,8 @@ class Daemon:
         self.exporter: Exporter | None = None
         """Serves metrics, once somebody asked for it."""
         self.meter = ProcessMeter(os.getpid())
-        self._begin_state()
         self.gpus = gpu_meter(self)
+        self._begin_state()
 
     def _begin_state(self) -> None:
         self.phase: Phase = "starting"
@@ -110,15 +110,17 @@ class Daemon:
         self.notice = ""
         """Something worth telling beside a healthy state, e.g. a socket that was taken."""
         self.is_cordoned = False
+        self.gate_turn = 0
+        """Pauses, resumes, sleeps and wakes so far: who takes one back sees whether it is still the last."""
         self.drain: Drain | None = None
         self.stopping: Stop | None = None
         self.expected = ""
         """Who asked for the end that is coming; empty: nobody, and then it is a failure."""
         self.wants_restart = False
-        self.was_ever_ready = False
-        self.has_signalled = False
         self.is_restarting = False
         """The start that goes on, or was the last, was asked for by a restart."""
+        self.was_ever_ready = False
+        self.has_signalled = False
         """KILL was sent on request, so an end by it was asked for."""
         self.child: Child | None = None
         self.engine_meter: ProcessMeter | None = None
@@ -175,8 +177,6 @@ class Daemon:
         except (BadRuntimeDir, OSError) as error:
             self.write_log(f"record not written: {error}")
 
-    def write_log(self, text: str) -> None:
-        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n".encode("utf-8", "replace")
     def save_record(self, *, ended: bool) -> None:
         """Raises BadRuntimeDir or OSError."""
         write_json(self.paths.record, record_of(self, ended=ended))
@@ -189,6 +189,8 @@ class Daemon:
         except OSError:
             return False
 
+    def write_log(self, text: str) -> None:
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n".encode("utf-8", "replace")
         self.log.write(line)
         self._echo(line)
 
@@ -343,6 +345,8 @@ class Daemon:
         if self.health is not None:
             self.health.tick(now)
             self.book.tick(now, *self.health.counts())
+            if slow := self.book.slow.news(now):
+                self.events.add("slow-step", slow)
             self.stall.look(state_of(self))
         self.possessions.look()
         self.publish(now)
@@ -357,8 +361,6 @@ class Daemon:
     def publish(self, now: float) -> None:
         self.notifier.tick(*state_of(self))
         if self.server.has_watchers:
-            if slow := self.book.slow.news(now):
-                self.events.add("slow-step", slow)
             self.server.publish(Raw(msgspec.msgpack.encode(engine_view(self))))
         publish_pages(self, with_metrics=True)
         self.hints.update(now, self.inflight, self.description)

@@ -1,6 +1,7 @@
 """A drain: new work is refused here first, what runs may finish, and the engine's own counters say when it is empty.
 
-A task of its own: who watches it may leave. Ends with DrainEnd, by cancel (uncordon), or with the engine's death."""
+A task of its own: who watches it may leave. Ends with DrainEnd, by cancel (uncordon), or with the engine's death; one
+that only fails at its deadline says so then, and goes on."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from enginectl.errors import CtlError, WrongState
 from enginectl.supervisor.ending import begin_stop
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.loop import Future
+from enginectl.text import count
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
 
 EVERY_S = 0.5
+CANCELLED = "cancelled by uncordon"
 OVERDUE_S = 10.0
 """An engine that has not ended so long after its drain's deadline is stopped from here."""
 
@@ -29,6 +32,8 @@ class Drain:
         self.progress = DrainProgress(grace_s=args.grace_s)
         self.done: Future[DrainEnd] = Future()
         self.is_cancelled = False
+        self.is_overdue = False
+        """Past its deadline, and going on without it: another drain may take its place."""
         self.can_be_by_engine = True
         self._daemon = daemon
         self._began = time.monotonic()
@@ -88,14 +93,17 @@ class Drain:
 
 def begin_drain(daemon: Daemon, args: DrainArgs) -> Drain:
     """Raises WrongState when one goes on with other terms."""
-    if daemon.drain is not None:
-        if daemon.drain.args != args:
-            raise WrongState("a drain goes on already", cause=f"grace {daemon.drain.args.grace_s:g} s")
-        return daemon.drain
+    before = daemon.drain
+    if before is not None and not before.is_overdue:
+        if before.args != args:
+            raise WrongState("a drain goes on already", cause=f"grace {before.args.grace_s:g} s")
+        return before
+    if before is not None:
+        before.is_cancelled = True
     daemon.is_cordoned = True
     drain = daemon.drain = Drain(daemon, args)
     drain.can_be_by_engine = daemon.kind.has_own_utilities
-    daemon.events.add("drain", f"began with {len(daemon.inflight)} requests, grace {args.grace_s:g} s")
+    daemon.events.add("drain", f"began with {count(len(daemon.inflight), 'request')}, grace {args.grace_s:g} s")
     daemon.loop.spawn(_run(daemon, drain))
     daemon.changed()
     return drain
@@ -109,7 +117,8 @@ async def _run(daemon: Daemon, drain: Drain) -> None:
     else:
         daemon.events.add("drain", f"ended: {end.detail or 'drained' if end.drained else end.detail}")
         drain.done.set_result(end)
-    daemon.drain = None
+    if daemon.drain is drain:
+        daemon.drain = None
     daemon.changed()
 
 
@@ -131,7 +140,7 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
         if time.monotonic() > overdue_at:
             begin_stop(daemon, 0.0, daemon.settings.term_s, by="overdue drain")
     if drain.is_cancelled:
-        return drain.result(drained=False, detail="cancelled by uncordon")
+        return drain.result(drained=False, detail=CANCELLED)
     if not daemon.engine_exit.result().requested:
         raise daemon.died()
     await daemon.loop.first(daemon.gone, timeout_s=10.0)
@@ -147,7 +156,7 @@ def _has_missed(end: DrainEnd, drain: Drain) -> bool:
 
 
 async def _by_supervisor(daemon: Daemon, drain: Drain) -> DrainEnd:
-    """Waits until the engine itself counts nothing; past the deadline aborts or gives up, as asked."""
+    """Waits until the engine itself counts nothing; past the deadline aborts the rest, or fails and waits on."""
     deadline = time.monotonic() + drain.args.grace_s
     while not drain.is_cancelled:
         if daemon.engine_exit.done:
@@ -159,15 +168,23 @@ async def _by_supervisor(daemon: Daemon, drain: Drain) -> DrainEnd:
                 stop = begin_stop(daemon, 0.0, daemon.settings.term_s, by="drain")
                 await stop.done
             return end
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline and not drain.is_overdue:
             if drain.args.on_timeout == "fail":
-                left = len(daemon.inflight)
-                return drain.result(drained=False, detail=f"{left} requests still run; new ones stay refused")
-            await _abort_rest(daemon)
-            deadline = time.monotonic() + OVERDUE_S
+                _fail(daemon, drain)
+            else:
+                await _abort_rest(daemon)
+                deadline = time.monotonic() + OVERDUE_S
         await daemon.loop.first(daemon.engine_exit, timeout_s=EVERY_S)
         drain.update()
-    return drain.result(drained=False, detail="cancelled by uncordon")
+    return drain.result(drained=False, detail="another drain took its place" if daemon.drain else CANCELLED)
+
+
+def _fail(daemon: Daemon, drain: Drain) -> None:
+    """Whoever watches hears that it missed its deadline; what runs may finish all the same."""
+    drain.is_overdue = True
+    detail = f"{count(len(daemon.inflight), 'request')} left; it goes on draining"
+    daemon.events.add("drain", f"missed its deadline: {detail}")
+    drain.done.set_result(drain.result(drained=False, detail=detail))
 
 
 async def _is_empty(daemon: Daemon) -> bool:

@@ -8,6 +8,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from enginectl import text
 from enginectl.control import ExitInfo
 from enginectl.errors import CtlError, Deadline
 from enginectl.supervisor.loop import Future
@@ -73,7 +74,7 @@ async def _ask(daemon: Daemon, stop: Stop, gone: Future[ExitInfo]) -> None:
     drains = stop.grace_s > 0 and count > 0 and not stop.skips("drain")
     hurried = stop.next_stage()
     if drains:
-        stop.tell("drain", f"{count} requests get up to {stop.grace_s:g} s")
+        stop.tell("drain", f"{text.count(count, 'request')} may take up to {stop.grace_s:g} s")
         if daemon.kind.has_own_utilities:
             await _shutdown(daemon, stop.grace_s)
             await daemon.loop.first(gone, hurried, timeout_s=stop.grace_s + 1.0)
@@ -84,7 +85,7 @@ async def _ask(daemon: Daemon, stop: Stop, gone: Future[ExitInfo]) -> None:
         hurried = stop.next_stage()
     if not daemon.kind.has_own_utilities:
         return  # TERM makes it abort what runs
-    stop.tell("abort", f"{len(daemon.inflight)} requests aborted")
+    stop.tell("abort", f"{text.count(len(daemon.inflight), 'request')} aborted")
     await _shutdown(daemon, 0.0)
     await daemon.loop.first(gone, hurried, timeout_s=stop.term_s)
 

@@ -18,6 +18,7 @@ from enginectl.control import BEAT_S, ControlReply, ControlRequest
 from enginectl.envelope import MAX_MESSAGE_BYTES, decode_request, encode, error_info, pack
 from enginectl.errors import CtlError
 from enginectl.supervisor.loop import Loop, Task
+from enginectl.supervisor.peer import Peer, peer_of
 
 MAX_PER_TURN = 32
 BACKLOG = 4096
@@ -29,8 +30,12 @@ SEND_QUEUE = 10_000
 class Session:
     """One request and its answers. Ends with reply, end or error, or when its caller is gone."""
 
-    def __init__(self, server: Server, peer: bytes, request: ControlRequest) -> None:
+    def __init__(self, server: Server, peer: bytes, request: ControlRequest, process: Peer | None = None) -> None:
         self.request = request
+        self.peer_process = process
+        self.subject = ""
+        """What the verb is about, for its event: ids, a utility."""
+        self.outcome = "done"
         self.task: Task[None] | None = None
         self.is_open = True
         self._server = server
@@ -105,18 +110,18 @@ class Server:
     def _read_control(self) -> None:
         for _ in range(MAX_PER_TURN):
             try:
-                frames = self._control.socket.recv_multipart(zmq.NOBLOCK)
+                frames = self._control.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.ZMQError:
                 return
             try:
-                request = decode_request(frames[-1])
+                request = decode_request(frames[-1].bytes)
             except (msgspec.MsgspecError, RecursionError, ValueError):
                 self.rejected += 1
                 continue
             if len(frames) not in (2, 3):
                 self.rejected += 1
                 continue
-            session = Session(self, frames[0], request)
+            session = Session(self, frames[0].bytes, request, peer_of(frames[-1]))
             self.sessions.add(session)
             self._handle(session)
 

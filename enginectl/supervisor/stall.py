@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from enginectl.control import State
@@ -19,17 +20,19 @@ class StallWatch:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._was_stalled = False
+        self.since: float | None = None
+        """Monotonic, s, when it was first seen to be stalled; None while it is not."""
 
     def look(self, found: tuple[State, str]) -> None:
         state, reason = found
-        is_stalled = state == "stalled"
-        if is_stalled and not self._was_stalled:
+        is_stalled, was_stalled = state == "stalled", self.since is not None
+        if is_stalled and not was_stalled:
+            self.since = time.monotonic()
             self._daemon.events.add("stalled", reason)
             self._daemon.loop.spawn(self._save())
-        elif self._was_stalled and not is_stalled:
+        elif was_stalled and not is_stalled:
+            self.since = None
             self._daemon.events.add("recovered", f"{state} again")
-        self._was_stalled = is_stalled
 
     async def _save(self) -> None:
         from enginectl.supervisor.keeper import save_evidence_of

@@ -24,6 +24,7 @@ from enginectl.errors import CtlError
 from enginectl.supervisor.hold import Hold
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.ledger import Ledger, NotResumable, rest_of
+from enginectl.text import count
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -161,7 +162,7 @@ class Traffic:
     def begin_hold(self, limit_s: float, sampled: str) -> None:
         """From now on nothing is lost: what arrives is kept, what runs will be resumed."""
         self.hold.begin(limit_s, "fail" if sampled == "fail" else "resume")
-        self._daemon.events.add("hold", f"{len(self.ledger.items)} requests held, for {limit_s:g} s at most")
+        self._daemon.events.add("hold", f"{count(len(self.ledger.items), 'request')} held, for {limit_s:g} s at most")
 
     def engine_ended(self, text: str) -> None:
         """Everything that was in flight ends as an error, unless it is held; our own callers hear it from the engine's
@@ -195,7 +196,9 @@ class Traffic:
             seat, frames = self._kept.popleft()
             daemon.relay.send(seat, frames)
         held = self.hold.end()
-        daemon.events.add("hold", f"released after {held:.1f} s: {len(self.ledger.items)} requests, {resumed} resumed")
+        daemon.events.add(
+            "hold", f"released after {held:.1f} s: {count(len(self.ledger.items), 'request')}, {resumed} resumed"
+        )
 
     def _drop(self, name: str, flight: Flight | None, text: str) -> None:
         if flight is not None:
@@ -212,12 +215,12 @@ class Traffic:
             return
         self.hold.end()
         self._kept.clear()
-        count = len(self._daemon.inflight)
+        failed = len(self._daemon.inflight)
         for flight in list(self._daemon.inflight.flights.values()):
             self.end(flight, text)
         for client, call_id in list(self._calls):
             self._fail_call(client, call_id, text)
-        self._daemon.events.add("hold", f"{count} requests failed: {text}")
+        self._daemon.events.add("hold", f"{count(failed, 'request')} failed: {text}")
 
     def client_gone(self) -> None:
         """The external frontend is gone: its requests are aborted, its calls forgotten."""
@@ -227,7 +230,7 @@ class Traffic:
         self._calls.clear()
         self._kept.clear()
         if ids:
-            daemon.events.add("frontend", f"{len(ids)} requests of the frontend that is gone are aborted")
+            daemon.events.add("frontend", f"aborted with the frontend that is gone: {count(len(ids), 'request')}")
             from engine.codec import encode_request
             from engine.messages import AbortIds
 

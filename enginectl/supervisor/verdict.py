@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from enginectl.control import State
+from enginectl.text import count
 
 STALL_S = 5.0
 PREDICTED_FACTOR = 3.0
@@ -56,7 +57,9 @@ def judge(seen: Observation) -> Verdict:
     if seen.is_sleeping:
         return Verdict("sleeping", "wake gives it its memory back")
     if seen.is_paused:
-        return Verdict("paused", f"{seen.running + seen.waiting} requests held" if seen.running + seen.waiting else "")
+        return Verdict(
+            "paused", f"{count(seen.running + seen.waiting, 'request')} held" if seen.running + seen.waiting else ""
+        )
     if seen.is_cordoned:
         return Verdict("cordoned", "new requests are refused until uncordon")
     if seen.waiting and seen.running:

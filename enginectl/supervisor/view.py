@@ -10,6 +10,7 @@ from enginectl import __version__
 from enginectl.control import EngineView, RequestView, State, Stats
 from enginectl.identity import identify
 from enginectl.record import Record
+from enginectl.text import count
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -28,7 +29,7 @@ def state_of(daemon: Daemon) -> tuple[State, str]:
     if verdict.state == "stalled":
         return verdict.state, verdict.reason
     if daemon.drain is not None:
-        return "draining", f"{len(daemon.inflight)} requests left"
+        return "draining", f"{count(len(daemon.inflight), 'request')} left"
     return verdict.state, verdict.reason or daemon.notice
 
 

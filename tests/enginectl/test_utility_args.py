@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from engine.reports import ArgInfo, UtilityInfo
 from enginectl.errors import NoSuchUtility, UsageError
-from enginectl.utility_args import bind, find_utility, loose, signature
+from enginectl.utility_args import arguments, bind, find_utility, loose, signature
 
 FALSE = Raw(msgspec.msgpack.encode(False))
 RESET = UtilityInfo(
@@ -49,9 +49,9 @@ def test_json_gives_all_at_once() -> None:
     ("words", "named", "given", "said"),
     [
         ([], [], None, "level is missing"),
-        (["x"], [], None, "wants int"),
+        (["x"], [], None, "sleep: level must be a whole number, not 'x'"),
         (["1", "kep"], [], None, "did you mean 'keep'"),
-        (["1", "keep", "much"], [], None, "wants float"),
+        (["1", "keep", "much"], [], None, "factor must be a number, not 'much'"),
         (["1"], ["level=2"], None, "given twice"),
         (["1"], ["modus=keep"], None, "did you mean 'mode'"),
         (["1"], ["mode"], None, "key=value"),
@@ -60,7 +60,16 @@ def test_json_gives_all_at_once() -> None:
         ([], [], 7, "list or a map"),
         ([], [], {"leve": 1}, "'level'"),
         ([], [], [1] * 6, "at most 5"),
-        (["1"], ["tags=[oops"], None, "wants list"),
+        ([], [], ["1"], "level must be a whole number, not '1'"),
+        ([], [], [True], "level must be a whole number, not true"),
+        ([], [], [None], "level must be a whole number, not null"),
+        ([], [], [1, "keep", 1, ["a", 5]], "tags must be a list of texts or null, not ['a', 5]"),
+        ([], [], [1, 5], "mode must be one of abort, wait, keep, not 5"),
+        ([str(2**64)], [], None, "level: whole numbers have at most 64 bits"),
+        ([], [], [2**64], "level: whole numbers have at most 64 bits"),
+        (["1"], [f"any=[{-(2**64)}]"], None, "any: whole numbers have at most 64 bits"),
+        (["1"], ["any=\udcff"], None, "any: the text is not UTF-8"),
+        (["1"], ["tags=[oops"], None, "tags must be a list of texts or null"),
     ],
 )
 def test_mistakes_name_the_argument(words: list[str], named: list[str], given: object, said: str) -> None:
@@ -71,7 +80,7 @@ def test_mistakes_name_the_argument(words: list[str], named: list[str], given: o
 
 def test_booleans() -> None:
     assert values(bind(RESET, ["yes", "0"], [])) == [True, False]
-    with pytest.raises(UsageError, match="wants bool"):
+    with pytest.raises(UsageError, match="running must be true or false, not 'maybe'"):
         bind(RESET, ["maybe"], [])
 
 
@@ -82,6 +91,22 @@ def test_unknown_utilities_suggest() -> None:
     assert caught.value.exit == 4
 
 
+def test_what_json_gives_is_taken_when_it_fits() -> None:
+    assert values(bind(SLEEP, [], [], [2**64 - 1, "wait", 1, None, {"deep": [1]}])) == [
+        2**64 - 1,
+        "wait",
+        1,
+        None,
+        {"deep": [1]},
+    ]
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(UsageError, match="nested too deep"):
+        bind(SLEEP, [], [], {"level": 1, "any": deep})
+
+
 def test_signature_and_loose_values() -> None:
+    assert arguments(RESET, defaults=False) == "[running: bool] [connector: bool]"
     assert signature(RESET) == "reset [running: bool = false] [connector: bool = false]"
     assert [loose(word) for word in ("1", "true", "abc", "[1]")] == [1, True, "abc", [1]]

@@ -29,7 +29,16 @@ from enginectl.control import (
     StopArgs,
     WatchArgs,
 )
-from enginectl.control_verbs import DumpArgs, ExplainArgs, MetricsArgs, PauseArgs, ResumeArgs, SleepArgs, WakeArgs
+from enginectl.control_verbs import (
+    DumpArgs,
+    ExplainArgs,
+    MetricsArgs,
+    PauseArgs,
+    ResumeArgs,
+    SleepArgs,
+    UtilitiesArgs,
+    WakeArgs,
+)
 from enginectl.errors import Bug, Conflict, CtlError, Deadline, UnknownVerb, UsageError
 from enginectl.supervisor.handlers import (
     abort,
@@ -51,10 +60,12 @@ from enginectl.supervisor.handlers import (
     status,
     stop,
     uncordon,
+    utilities,
     wake,
     watch,
 )
 from enginectl.supervisor.loop import Cancelled, DeadlinePassed
+from enginectl.supervisor.verb_events import tell_asked, tell_done
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -74,6 +85,7 @@ HANDLERS: dict[str, Verb] = {
     "watch": Verb(watch.handle, WatchArgs),
     "requests": Verb(requests.handle, RequestsArgs),
     "events": Verb(events.handle, EventsArgs),
+    "utilities": Verb(utilities.handle, UtilitiesArgs),
     "call": Verb(call.handle, CallArgs),
     "abort": Verb(abort.handle, AbortArgs),
     "generate": Verb(generate.handle, GenerateArgs),
@@ -92,7 +104,6 @@ HANDLERS: dict[str, Verb] = {
     "dump": Verb(dump.handle, DumpArgs),
     "metrics": Verb(metrics.handle, MetricsArgs),
 }
-LOGGED = frozenset(HANDLERS) - {"status", "watch", "requests", "events", "generate", "explain", "metrics"}
 
 
 def dispatch(daemon: Daemon, session: Session) -> None:
@@ -103,14 +114,13 @@ def dispatch(daemon: Daemon, session: Session) -> None:
 async def _answer(daemon: Daemon, session: Session) -> None:
     try:
         verb, args = _admit(session, daemon.settings.name)
-        if session.request.verb in LOGGED:
-            what = f" {args.utility[:80]}" if isinstance(args, CallArgs) else ""
-            daemon.events.add("verb", f"{session.request.verb}{what} by version {session.request.version[:40]}")
+        tell_asked(daemon.events, session)
         await verb.handle(daemon, session, args)
+        tell_done(daemon.events, session)
     except CtlError as error:
-        session.error(error)
+        _fail(daemon, session, error)
     except DeadlinePassed as error:
-        session.error(Deadline(f"{session.request.verb}: {error}"))
+        _fail(daemon, session, Deadline(f"{session.request.verb}: {error}"))
     except Cancelled:
         raise
     except Exception as error:
@@ -118,6 +128,11 @@ async def _answer(daemon: Daemon, session: Session) -> None:
             Bug(f"{session.request.verb}: {type(error).__name__}: {error}", see=[str(daemon.paths.supervisor_log)])
         )
         raise
+
+
+def _fail(daemon: Daemon, session: Session, error: CtlError) -> None:
+    tell_done(daemon.events, session, error)
+    session.error(error)
 
 
 def _renewal(name: str) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from enginectl.control import AbortArgs, AbortOutcome, AbortResult
-from enginectl.errors import CtlError, UsageError
+from enginectl.errors import UsageError
 from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.late import standing
+from enginectl.supervisor.verb_events import shortened
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
 
 
 MAX_IDS = 10_000
-ASK_S = 5.0
 
 
 async def handle(daemon: Daemon, session: Session, args: AbortArgs) -> None:
@@ -24,15 +26,17 @@ async def handle(daemon: Daemon, session: Session, args: AbortArgs) -> None:
     if len(args.ids) > MAX_IDS:
         raise UsageError(f"{len(args.ids)} ids in one abort; at most {MAX_IDS}")
     asked, outcomes = _resolve(daemon, args)
+    session.subject = shortened(args.ids or [flight.id for _, flight in asked])
     ids = list(dict.fromkeys(flight.id for _, flight in asked))
-    if ids:
-        await daemon.traffic.abort_by_operator(ids)
     end = daemon.loop.sleep(args.timeout_s)
+    if ids:
+        daemon.loop.spawn(daemon.traffic.abort_by_operator(ids))  # a stalled engine does not answer; `end` counts
     for _, flight in asked:
         await daemon.loop.first(flight.gone, daemon.engine_exit, end)
     if daemon.engine_exit.done and not daemon.traffic.hold.is_holding:
         raise daemon.died()
-    outcomes += [_outcome(name, flight) for name, flight in asked]
+    outcomes += [_outcome(daemon, name, flight) for name, flight in asked]
+    session.outcome = _summary(outcomes)
     session.reply(AbortResult(items=outcomes))
 
 
@@ -57,20 +61,16 @@ def _resolve(daemon: Daemon, args: AbortArgs) -> tuple[list[tuple[str, Flight]],
     return asked, outcomes
 
 
-async def _ask(daemon: Daemon, ids: list[str]) -> None:
-    """By utility, so that their clients hear an error; a busy engine takes it between two steps."""
-    for name in ids:
-        if name in daemon.inflight.flights:
-            daemon.inflight.flights[name].aborted_by_operator = True
-    try:
-        await daemon.calls.get("abort_requests", object, ids, True, timeout_s=ASK_S)
-    except CtlError as error:
-        daemon.write_log(f"abort_requests: {error.message}")
+def _summary(outcomes: list[AbortOutcome]) -> str:
+    """`2 aborted, 1 not-found`"""
+    counts = Counter(outcome.result for outcome in outcomes)
+    return ", ".join(f"{count} {result}" for result, count in counts.items()) or "nothing in flight"
 
 
-def _outcome(asked: str, flight: Flight) -> AbortOutcome:
+def _outcome(daemon: Daemon, asked: str, flight: Flight) -> AbortOutcome:
     if not flight.gone.done:
-        detail = "the engine has not let go of it yet"
+        state, why = standing(daemon)
+        detail = f"engine {daemon.settings.name!r} is {state}" + (f": {why}" if why else "")
         return AbortOutcome(asked=asked, id=flight.id, result="timeout", detail=detail)
     if flight.was_aborted:
         return AbortOutcome(asked=asked, id=flight.id, result="aborted")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from enginectl.control import CallArgs, CallResult
 from enginectl.errors import CallFailed, Deadline, NoSuchUtility
+from enginectl.supervisor.late import late
+from enginectl.text import one_line
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -18,6 +20,7 @@ MAX_TIMEOUT_S = 24 * 3600.0
 
 
 async def handle(daemon: Daemon, session: Session, args: CallArgs) -> None:
+    session.subject = one_line(args.utility, 80)
     daemon.check_serving(f"call {args.utility[:80]}")
     _check_name(daemon, args.utility)
     began = time.monotonic()
@@ -29,14 +32,14 @@ async def handle(daemon: Daemon, session: Session, args: CallArgs) -> None:
         daemon.expected = "" if daemon.expected == "call shutdown" else daemon.expected
         raise
     except Deadline as error:
-        error.cause = _why_late(daemon)
-        raise
+        raise late(daemon, error.message) from None
     if daemon.health is not None:
         if not _is_read_only(daemon, args.utility):
             await daemon.health.ask()
         daemon.changed()
-    step = daemon.book.last.step_counter
-    session.reply(CallResult(value=value, took_ms=(time.monotonic() - began) * 1000, step=step))
+    took_ms = (time.monotonic() - began) * 1000
+    session.outcome = f"answered in {took_ms:.0f} ms"
+    session.reply(CallResult(value=value, took_ms=took_ms, step=daemon.book.last.step_counter))
 
 
 def _check_name(daemon: Daemon, name: str) -> None:
@@ -54,10 +57,3 @@ def _check_name(daemon: Daemon, name: str) -> None:
 def _is_read_only(daemon: Daemon, name: str) -> bool:
     rows = daemon.description.utilities if daemon.description else []
     return any(row.name == name and row.effect == "reads" for row in rows)
-
-
-def _why_late(daemon: Daemon) -> str:
-    if daemon.health is None:
-        return ""
-    verdict = daemon.health.verdict(is_cordoned=False)
-    return f"engine is {verdict.state}" + (f": {verdict.reason}" if verdict.reason else "")

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
-    daemon.check_serving("requests")
     limit = max(0, args.limit)
+    if daemon.traffic.hold.is_holding:
+        items = held(daemon)
+        return session.reply(RequestList(items=items[:limit], total=len(items)))
+    daemon.check_serving("requests")
     table = await daemon.tables.get()
     mine = {view.id: view for view in request_views(daemon)}
     if table is None:
@@ -25,7 +28,15 @@ async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
         items = [merge(row, mine.pop(row.id, None)) for row in table.items if row.id in mine]
         items += mine.values()  # added since the table was made
     mark_hogs(items, daemon.ready.num_gpu_blocks if daemon.ready else None)
-    session.reply(RequestList(items=items[:limit], total=len(daemon.inflight)))
+    return session.reply(RequestList(items=items[:limit], total=len(daemon.inflight)))
+
+
+def held(daemon: Daemon) -> list[RequestView]:
+    """Between two engines: what the relay keeps for its clients, with what it knows of each."""
+    items = request_views(daemon)
+    for view in items:
+        view.state, view.waits_for = "held", "the engine is replaced; its client waits"
+    return items
 
 
 def merge(row: RequestInfo, mine: RequestView | None) -> RequestView:

@@ -38,7 +38,7 @@ def stdout(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     ],
 )
 def test_abort(stdout: io.StringIO, items: list[AbortOutcome], code: int) -> None:
-    assert abort._report(items, "t") == code
+    assert abort._report(items, ["enginectl requests t"], 1.0) == code
     assert len(json.loads(stdout.getvalue())["items"]) == len(items)
 
 
@@ -47,7 +47,7 @@ def test_one_that_failed_is_an_error_with_its_code(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(abort, "out", Output(io.StringIO(), io.StringIO()))
     item = AbortOutcome(asked="x", result=result)  # type: ignore[arg-type]
     with pytest.raises(CtlError) as caught:
-        abort._report([item], "t")
+        abort._report([item], ["enginectl requests t"], 1.0)
     assert caught.value.exit == code
 
 
