@@ -1,6 +1,9 @@
 """What the supervisor in between costs: round trips and tokens/s of a bare frontend, with and without it, in turn.
 
-usage: python -m bench.relay MODEL_DIR [--requests 16] [--tokens 100] [--calls 500] [--rounds 3] [--threads N]"""
+Both engines live all the time; rounds are short and take turns, and a ratio is that of two neighbours, so that whatever
+slows the machine for a while slows both.
+
+usage: python -m bench.relay MODEL_DIR [--requests 16] [--tokens 50] [--calls 200] [--rounds 9] [--threads N]"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def direct(given: argparse.Namespace) -> Iterator[RawFrontend]:
         command = [sys.executable, "-m", "engine", "--handshake", frontend.handshake_address]
         for key, value in engine_args(given).items():
             command += [] if value is None else ["--" + key.replace("_", "-"), str(value)]
-        engine = subprocess.Popen(command)
+        # In a session of its own, as the supervisor starts one: a scheduler may share out by sessions.
+        engine = subprocess.Popen(command, start_new_session=True)
         try:
             frontend.wait_ready(START_S)
             yield frontend
@@ -88,9 +92,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--requests", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=100)
-    parser.add_argument("--calls", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=50)
+    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--dtype", default="auto")
     given = parser.parse_args()
@@ -101,7 +105,7 @@ def main() -> None:
         for frontend in sides.values():
             tokens_per_s(frontend, given, -1)
         for round_ in range(given.rounds):
-            for name, frontend in sides.items():
+            for name, frontend in sorted(sides.items(), reverse=bool(round_ % 2)):  # neither is always the first
                 trips[name].append(round(round_trip_ms(frontend, given.calls), 4))
                 rates[name].append(round(tokens_per_s(frontend, given, round_), 1))
                 note(f"round {round_}: {name} {trips[name][-1]:.3f} ms a call, {rates[name][-1]:,.0f} tokens/s")
@@ -112,6 +116,8 @@ def main() -> None:
         "tok_s": rates,
         "added_ms_a_message": round(median(added) / 2, 4),
         "relayed_per_direct": round(median(shares), 4),
+        "added_ms_a_message_rounds": [round(value / 2, 4) for value in added],
+        "relayed_per_direct_rounds": [round(value, 4) for value in shares],
     }
     print_result("relay", given, result)
 
