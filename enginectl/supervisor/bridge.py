@@ -81,7 +81,8 @@ class Bridge:
             self._daemon.relay.seat_clients(count)
         self.trouble = ""
         self._watchman.tell(Whom(addresses.outputs, self.link.address, self.link.identity.hex()))
-        self._daemon.events.add("frontend", f"joined at {self.link.address}, {count} clients")
+        where = " ".join([*addresses.inputs, *addresses.outputs])
+        self._daemon.events.add("frontend", f"joined at {self.link.address}, {count} clients: {where[:1000]}")
         if self._daemon.relay.is_up:
             self._daemon.loop.soon(self.engine_up)
         self._daemon.changed()
