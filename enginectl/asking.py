@@ -14,10 +14,10 @@ from enginectl import config
 from enginectl.config import Layer, Value
 from enginectl.context import DEFAULT_NAME, with_suggestion
 from enginectl.errors import NoSuchEngine, StartFailed, UsageError
-from enginectl.models import DEFAULT_MODEL, resolve_model
+from enginectl.models import DEFAULT_LABEL, DEFAULT_MODEL, resolve_model
 from enginectl.output import Output
 from enginectl.outside import Outside, OutsideOptions, outside_of
-from enginectl.rundir import known_names, load_settings
+from enginectl.rundir import check_readable, known_names, load_settings
 from enginectl.settings import EngineSettings, check_settings
 
 DEFAULT_TIMEOUT_S = 600.0
@@ -73,6 +73,8 @@ def ask(
             flags[key] = Value(value, "flag")
     environment = config.environment_layer(os.environ)
     recorded = load_settings(name)
+    if model is None:
+        check_readable(name)
     is_same = recorded is not None and model is None
     around = outside_of(recorded if is_same else None, **(outside or {}))
     if around.model:
@@ -149,8 +151,12 @@ def make_settings(asked: Asked, out: Output) -> EngineSettings:
     """The settings to save; fetches or converts the model when it must. Raises UsageError."""
     layer, python = asked.layer, asked.python
     known = None if asked.recorded is None else asked.recorded.config.get("model")
-    if layer["model"].origin == "recorded" and asked.model == known and os.path.isdir(asked.model):
-        path, label = asked.model, asked.recorded.model_label if asked.recorded else ""
+    is_known = layer["model"].origin == "recorded" and asked.model == known
+    label = asked.recorded.model_label if asked.recorded else ""
+    if is_known and os.path.isdir(asked.model):
+        path = asked.model
+    elif is_known and label == DEFAULT_LABEL and os.path.basename(asked.model) == DEFAULT_MODEL:
+        path = str(resolve_model(DEFAULT_MODEL, python, out).path)  # its cache was removed
     else:
         path, label = _find_model(asked, python, out)
     values = {key: value.value for key, value in layer.items() if key not in config.OPTIONS} | {"model": path}

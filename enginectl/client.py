@@ -6,6 +6,7 @@ leaves the engine as it is, except that a generation nobody reads any more is ab
 from __future__ import annotations
 
 import contextlib
+import time
 from types import TracebackType
 from typing import TypeAlias, TypeVar
 
@@ -41,6 +42,7 @@ from enginectl.control import (
 )
 from enginectl.envelope import pack
 from enginectl.errors import CtlError, NotRunning, Unreachable
+from enginectl.identity import is_stopped
 from enginectl.rundir import EngineEntry
 
 __all__ = ["ControlClient", "ControlStream", "Engine", "Json", "StatsStream", "connect", "open_control", "open_stats"]
@@ -53,20 +55,24 @@ Json: TypeAlias = "bool | int | float | str | bytes | list[Json] | dict[str, Jso
 
 LAST_WORDS_S = 5.0
 """How long a supervisor whose engine has ended gets to end itself."""
+BACK_S = 2.5
+"""In how long a supervisor that turns has put back a socket that somebody removed."""
 
 
 def open_control(name: str) -> ControlClient:
     """A connection to the supervisor of NAME. Raises NoSuchEngine, NotRunning or Unreachable."""
-    entry = EngineEntry.find(name)
-    if entry.liveness != "running":
-        raise not_running(entry)
-    try:
-        return ControlClient(entry.control_socket, name=name, supervisor=entry.supervisor)
-    except Unreachable:
-        entry = EngineEntry.read(name)
-        if entry.liveness != "running" or (entry.is_over and entry.wait_gone(LAST_WORDS_S)):
-            raise not_running(EngineEntry.read(name)) from None  # it ended between the two looks
-        raise
+    began = time.monotonic()
+    while True:
+        entry = EngineEntry.find(name)
+        if entry.liveness != "running":
+            raise not_running(entry)
+        try:
+            return ControlClient(entry.control_socket, name=name, supervisor=entry.supervisor)
+        except Unreachable:
+            patience_s = LAST_WORDS_S if entry.is_over else BACK_S
+            if is_stopped(entry.supervisor) or time.monotonic() - began > patience_s:
+                raise
+        time.sleep(0.05)
 
 
 def not_running(entry: EngineEntry) -> CtlError:

@@ -161,18 +161,19 @@ def _verify(path: Path, setting: str, *, forbidden: int, wanted: int = os.R_OK |
         mode = oct(stat.S_IMODE(seen.st_mode))
         raise BadRuntimeDir(f"refusing {path}: others may enter or write it (mode {mode})", try_=[f"chmod 700 {path}"])
     if not os.access(path, wanted):
-        raise BadRuntimeDir(f"refusing {path}: {_why_closed(path)}", try_=[f"chmod 700 {path}", _remedy(setting)])
+        raise _closed(path, setting)
     return path
 
 
-def _why_closed(path: Path) -> str:
-    if not os.access(path, os.R_OK | os.X_OK):
-        return "it is not readable"
+def _closed(path: Path, setting: str) -> BadRuntimeDir:
     try:
-        is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+        is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     except OSError:
-        is_read_only = 0
-    return "it is not writable" + (" (its file system is mounted read-only)" if is_read_only else "")
+        is_read_only = False
+    if is_read_only:
+        return BadRuntimeDir(f"refusing {path}: its file system is mounted read-only", try_=[_remedy(setting)])
+    word = "writable" if os.access(path, os.R_OK | os.X_OK) else "readable"
+    return BadRuntimeDir(f"refusing {path}: it is not {word}", try_=[f"chmod 700 {path}", _remedy(setting)])
 
 
 def owner_name(uid: int) -> str:

@@ -80,8 +80,8 @@ ERRORS: dict[str, ErrorHelp] = {
     "E1203": ErrorHelp(
         Exit.START_FAILED,
         "the start failed before READY",
-        "The engine process ended, or did not become ready in time. The message names the phase, "
-        "the cause is the first real error.",
+        "The engine process ended, or did not become ready in time; a model that turns out to be corrupt while it "
+        "loads is one reason. The message names the phase, the cause is the first real error.",
         "Read the cause; `enginectl logs NAME --previous -n 50` has the rest. `enginectl start NAME "
         "--dry-run` does the arithmetic of memory without loading weights.",
     ),
@@ -94,7 +94,8 @@ ERRORS: dict[str, ErrorHelp] = {
     "E1205": ErrorHelp(
         Exit.USAGE,
         "the model cannot be used",
-        "The directory or file is missing something, is corrupt, or is of a kind that is not built in.",
+        "Seen before anything is started: the directory or file is missing something, or is of a kind that is not "
+        "built in. What only the engine sees while it loads, a corrupt weight file say, is a failed start: E1203.",
         "The message names the file. `enginectl model ls` lists models that are ready to use.",
     ),
     "E1301": ErrorHelp(
@@ -136,7 +137,8 @@ ERRORS: dict[str, ErrorHelp] = {
     "E1403": ErrorHelp(
         Exit.DEADLINE,
         "a deadline was reached",
-        "The message names which wait it was: connect, reply or the whole operation. The engine was left as it is.",
+        "The message names which wait it was. The engine was left as it is; a supervisor that does not answer at all "
+        "is E1411.",
         "`enginectl status NAME` says whether it is busy or stalled; --timeout waits longer.",
     ),
     "E1410": ErrorHelp(
@@ -148,13 +150,16 @@ ERRORS: dict[str, ErrorHelp] = {
     "E1411": ErrorHelp(
         Exit.UNREACHABLE,
         "the supervisor cannot be reached",
-        "Its process is there, but its control socket does not answer or is missing.",
-        "A missing runtime directory comes back within 5 s; else `enginectl kill NAME`.",
+        "Its process is there, but it is stopped, hangs, or its control socket is missing. What was written down "
+        "earlier is not believed meanwhile: the state is `unreachable`.",
+        "A missing runtime directory comes back within 5 s, a stopped process goes on after kill -CONT; else "
+        "`enginectl kill NAME` ends supervisor and engine.",
     ),
     "E1501": ErrorHelp(
         Exit.USAGE,
         "the state or runtime directory cannot be used",
-        "It is not yours, is readable by others, cannot be created, or its path is too long for a socket (107 bytes).",
+        "It is not yours, is readable by others, cannot be created, or its path is too long for a socket (107 bytes). "
+        "Only `start` has to write there; looking and stopping work in one that is mounted read-only.",
         "Set ENGINECTL_RUNTIME_DIR or ENGINECTL_STATE_DIR to a short directory that is yours alone.",
     ),
     "E1502": ErrorHelp(

@@ -170,7 +170,7 @@ def check_readable(name: str) -> None:
     raise UsageError(
         f"the recorded settings of {name!r} cannot be read: {path}",
         cause=why,
-        try_=[f"enginectl start {name} --model MODEL (writes them anew)", f"rm {path}"],
+        try_=[f"enginectl start {name} --model MODEL", f"rm {path}"],
     )
 
 
@@ -279,7 +279,7 @@ class EngineEntry:
         """The state that the files' own word is replaced by."""
         engine = self.record.engine if self.record is not None else None
         if self.liveness == "stale":
-            view.state, view.reason = "failed", "stale: its supervisor is gone without a word"
+            view.state, view.reason = "failed", f"stale: its supervisor is gone without a word{_where(view)}"
         elif self.liveness == "lost":
             view.state, view.reason = "lost", "supervisor gone, engine alive; it ends by itself within seconds"
         elif self.liveness == "running" and not self.is_over:
@@ -288,6 +288,12 @@ class EngineEntry:
             view.reason = "never started"
         if engine is not None and self.liveness in ("lost", "running") and is_alive(engine):
             view.process = ProcessInfo(pid=engine.pid, start_time=engine.start_time)
+
+
+def _where(view: EngineView) -> str:
+    """In which phase of its start an engine was, if it was not ready yet."""
+    phase = next((phase.name for phase in view.phases if phase.took_s is None), "")
+    return f", in phase {phase!r}" if phase else ""
 
 
 def _keeper(paths: EnginePaths, record: Record | None) -> tuple[ProcessId | None, bool]:

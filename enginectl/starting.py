@@ -52,7 +52,7 @@ def launch_turn(name: str) -> Iterator[None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
         raise BadRuntimeDir(
-            f"cannot open lock {path}", cause=str(error.strerror or error), try_=[f"move {path} away"]
+            f"cannot open lock {path}", cause=str(error.strerror or error), try_=[f"mv {path} {path}.old"]
         ) from None
     try:
         _take(fd, name)

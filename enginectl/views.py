@@ -209,7 +209,8 @@ def _figures(view: EngineView) -> list[str]:
 def _post_mortem(view: EngineView) -> list[str]:
     end = view.last_exit
     if end is None:
-        return [f"  {text.one_line(view.reason)}"] if view.reason else []
+        lines = [f"  {text.one_line(view.reason)}"] if view.reason else []
+        return lines + (["", "  how far the start came:", *timeline_lines(view.phases)] if _is_unfinished(view) else [])
     rows = [
         (
             "ended",
@@ -238,6 +239,10 @@ def _post_mortem(view: EngineView) -> list[str]:
     if end.phase and view.phases and not end.requested:
         lines += ["", "  how far the start came:", *timeline_lines(view.phases)]
     return lines
+
+
+def _is_unfinished(view: EngineView) -> bool:
+    return any(phase.took_s is None for phase in view.phases)
 
 
 def next_commands(view: EngineView) -> list[str]:

@@ -148,7 +148,7 @@ class Daemon:
         self._told_unreadable_at = 0.0
         self._change: Future[None] = Future()
         self._recorded = ""
-        self._record_seen = 0
+        self._record_seen: tuple[int, int, int] | None = None
         self.stall = StallWatch(self)
         self.heard_dead = False
         self.http = ""
@@ -180,12 +180,16 @@ class Daemon:
     def save_record(self, *, ended: bool) -> None:
         """Raises BadRuntimeDir or OSError."""
         write_json(self.paths.record, record_of(self, ended=ended))
-        self._record_seen = os.lstat(self.paths.record).st_ino
+        self._record_seen = self._record_mark()
 
     def has_own_record(self) -> bool:
         """Whether record.json is the one that was written here last."""
+        return self._record_seen is not None and self._record_mark() == self._record_seen
+
+    def _record_mark(self) -> tuple[int, int, int] | None:
+        """A number alone would not do: it is given to the next file."""
         try:
-            return os.lstat(self.paths.record).st_ino == self._record_seen
+            seen = os.lstat(self.paths.record)
         except OSError:
             return False
 

@@ -4,6 +4,7 @@ settings, logs. Looked at each second; what cannot be repaired is said once and 
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,12 +66,20 @@ class Possessions:
         if not self._lock.is_intact():
             self._lock.take()
             daemon.events.add("lock", "was removed; taken again")
-        if not os.path.lexists(paths.settings):
+        if not _is_file(paths.settings):
+            _move_away(paths.settings)
             save_settings(daemon.settings)
         if not daemon.has_own_record():
             _move_away(paths.record)
             daemon.save_record(ended=daemon.is_over)
             daemon.events.add("record", "record.json was changed by somebody else; written again")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _move_away(path: Path) -> None:
