@@ -191,7 +191,8 @@ class Daemon:
         try:
             seen = os.lstat(self.paths.record)
         except OSError:
-            return False
+            return None
+        return (seen.st_ino, seen.st_mtime_ns, seen.st_mode)
 
     def write_log(self, text: str) -> None:
         line = f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n".encode("utf-8", "replace")
