@@ -34,6 +34,10 @@ FULL_ROUNDS = 3
 WARM_S = 300.0
 
 
+class NoKernels(Exception):
+    """Ours would run on its fallback."""
+
+
 def versions(peer_python: str) -> dict[str, str]:
     """Of both sides; the peer is asked for its metadata, not imported."""
     code = (
@@ -56,13 +60,18 @@ def revision() -> str:
 
 
 def warm(arm: Arm, directory: Path) -> None:
-    """Ours compiles its kernels once per machine, in the background: done before, not beside, what is measured."""
-    command = [*arm.command, "--kernels", "native"]
+    """Ours compiles its kernels once per machine, in the background: done before, not beside, what is measured.
+
+    Raises NoKernels, for a long sitting without them would be for nothing; who wants it says so in --ours-args."""
+    asked = [] if "--kernels" in arm.command else ["--kernels", "native"]
+    log = directory / "warm.log"
     try:
-        with Wire(command, arm.full_environment(os.environ), directory / "warm.log", WARM_S) as wire:
+        with Wire([*arm.command, *asked], arm.full_environment(os.environ), log, WARM_S) as wire:
             note(f"warm: ready after {wire.start()[1]:.1f} s")
-    except RunFailed as error:
-        note(f"no compiled kernels, ours is measured without: {error}")
+    except RunFailed:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:]
+        without = "to measure without them: --ours-args='--kernels eager'"
+        raise NoKernels(f"no compiled kernels: {' '.join(last)}\n  {without}") from None
 
 
 def write(directory: Path, results: Path, facts: str, text: str, whole: str | None) -> None:
@@ -148,7 +157,7 @@ def main() -> None:
         with ended_by_signals(), tempfile.TemporaryDirectory(prefix="bench-peers-") as scratch:
             warm(arms[0], Path(scratch))
             whole = compare(given, [arm for arm in arms if arm.name in names])
-    except (NoSuchPeer, OtherSitting) as error:
+    except (NoSuchPeer, NoKernels, OtherSitting) as error:
         raise SystemExit(str(error)) from None
     if not whole:
         raise SystemExit("some runs failed: say the same again to repeat just these")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from bench import arms as known_arms
 from bench.arms import Arm
-from bench.peers import as_json, compare, missing, without_paths
+from bench.peers import NoKernels, as_json, compare, missing, warm, without_paths
 from bench.runs import OtherSitting, plan
 from bench.table import ROWS, Line
 from tests.bench.rig import TINY, Venv, asked
@@ -47,6 +48,13 @@ def test_no_figure_is_null_in_the_document() -> None:
 
 def test_paths_of_this_machine_become_words() -> None:
     assert without_paths("/a/b/c /a/d", {"/a": ".", "/a/b": "B"}) == "B/c ./d"
+
+
+@pytest.mark.thread
+def test_ours_is_not_measured_without_its_kernels_unasked(tmp_path: Path) -> None:
+    script = "import sys; print('cannot', *sys.argv[1:]); sys.exit(1)"
+    with pytest.raises(NoKernels, match=r"(?s)no compiled kernels: cannot --kernels native.*--kernels eager"):
+        warm(Arm("ours", "ours", (sys.executable, "-c", script)), tmp_path)
 
 
 @pytest.fixture
