@@ -166,10 +166,10 @@ static void add_values(const struct attention *a, struct attention_scratch *s, i
             if (a->pairs)
                 run_tiles(PAIRS, some, width / PANEL, (uint32_t *)(s->weights + r * CHUNK), CHUNK / 2,
                           (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), steps, result,
-                          width);
+                          width, NULL);
             else
                 run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
-                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width);
+                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width, NULL);
             for (int i = 0; i < some; i++) {
                 float *to = s->sums + (r + i) * wide + panel * PANEL;
                 for (int j = 0; j < width; j += W) store_f(to + j, load_f(to + j) + load_f(result + i * width + j));
@@ -210,7 +210,7 @@ static void attention_task(void *argument, int number, int thread) {
         else load_values(a, &s, blocks, from, count, task->kv_head);
         for (int r = 0; r < rows; r += most)
             run_tiles(kind, MIN(most, rows - r), (count + PANEL - 1) / PANEL, (uint32_t *)s.queries + r * width, width,
-                      s.keys, PANEL, (size_t)PANEL * units, units, s.scores + r * CHUNK, CHUNK);
+                      s.keys, PANEL, (size_t)PANEL * units, units, s.scores + r * CHUNK, CHUNK, NULL);
         running_softmax(a, &s, rows, count, start + 1 - from);
         add_values(a, &s, rows, steps);
     }

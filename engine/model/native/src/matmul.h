@@ -14,12 +14,14 @@
 #endif
 
 #define PANEL (2 * W)
+#define UNITS_AHEAD 512 /* memory answers in this time, with one row as with eight */
 #define TILE_MOST (W == 16 ? 12 : 6) /* rows of one tile: two accumulators each must stay in registers */
 #define MAX_ROWS (W == 16 ? 32 : 6)  /* rows of one call: two tile registers of them */
 #define MAX_UNIT 4                  /* panels of one tile */
 
 typedef float float_alias __attribute__((may_alias));
-enum kind { FLOAT32, BFLOAT16, PAIRS }; /* PAIRS: the rows are bfloat16 too, and the CPU multiplies pairs */
+/* PAIRS: the rows are bfloat16 too, and the CPU multiplies pairs. WIDENED: as BFLOAT16, and what was widened is kept. */
+enum kind { FLOAT32, BFLOAT16, PAIRS, WIDENED };
 
 INLINE vf add_pair_products(vf sum, vu a, vu b) {
 #if defined(__AVX512BF16__) && W == 16 && !defined(EMULATE_PAIRS)
@@ -43,33 +45,58 @@ INLINE vf add_pair_products(vf sum, vu a, vu b) {
 #define KEEP_IN_REGISTER(v)
 #endif
 
+/* Left to choose, compilers move sums about between the two halves of a pair: a fifth of the speed with AVX2. */
+#if defined(__FMA__) && W == 8
+#define MULTIPLY_ADD(sum, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b))
+#else
+#define MULTIPLY_ADD(sum, a, b) ((sum) += (a) * (b))
+#endif
+
+INLINE void add_product(const enum kind kind, vf *sum, vu a, vu b) {
+    if (kind == PAIRS) *sum = add_pair_products(*sum, a, b);
+    else MULTIPLY_ADD(*sum, (vf)b, (vf)a);
+}
+/* One number, or pair of them, of a row. Some CPUs broadcast floats faster than integers. */
+INLINE vu number(const enum kind kind, const uint32_t *from) {
+    return kind == PAIRS ? *from + (vu){0} : (vu)all_f(*(const float_alias *)from);
+}
+
 /* a: rows `lda` units apart. b: rows `ldb` units apart, panels `panel` units apart. steps: rows of b.
- * out (rows, panels * PANEL), overwritten. */
+ * out (rows, panels * PANEL), overwritten. wide: WIDENED puts b there as float32, of one panel. */
 INLINE void tile(const enum kind kind, const int rows, const int panels, const uint32_t *a, size_t lda,
-                 const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo) {
+                 const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo, float *wide) {
     vf sums[12][2 * MAX_UNIT];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < 2 * panels; v++) sums[r][v] = (vf){0};
     for (int s = 0; s < steps; s++, b += ldb) {
-        const int halves = kind == BFLOAT16 ? 2 : 1;
+        const int halves = kind == BFLOAT16 || kind == WIDENED ? 2 : 1;
+#pragma GCC unroll 4
+        for (int v = 0; v < panels; v++) __builtin_prefetch(b + v * panel + UNITS_AHEAD);
         for (int half = 0; half < halves; half++) {
-            vu weights[2 * MAX_UNIT];
+            /* Whichever is fewer, rows or outputs, stays in registers. */
+            vu x[12], weights[2 * MAX_UNIT];
+#pragma GCC unroll 12
+            for (int r = 0; r < rows && rows < 2 * panels; r++) x[r] = number(kind, a + r * lda + s * halves + half);
 #pragma GCC unroll 8
             for (int v = 0; v < 2 * panels; v++) {
                 vu units = load_u(b + (v / 2) * panel + (v % 2) * W);
-                weights[v] = kind != BFLOAT16 ? units : half ? (vu)pair_high(units) : (vu)pair_low(units);
+                weights[v] = halves == 1 ? units : half ? (vu)pair_high(units) : (vu)pair_low(units);
+                if (kind == WIDENED) store_f(wide + (2 * s + half) * PANEL + v * W, (vf)weights[v]);
+                if (rows >= 2 * panels) continue;
+#pragma GCC unroll 12
+                for (int r = 0; r < rows; r++) {
+                    add_product(kind, &sums[r][v], x[r], weights[v]);
+                    KEEP_IN_REGISTER(sums[r][v]);
+                }
             }
 #pragma GCC unroll 12
-            for (int r = 0; r < rows; r++) {
-                /* Some CPUs broadcast floats faster than integers. */
-                const uint32_t *one = a + r * lda + s * halves + half;
-                vu x = kind == PAIRS ? *one + (vu){0} : (vu)all_f(*(const float_alias *)one);
+            for (int r = 0; r < rows && rows >= 2 * panels; r++) {
+                vu one = number(kind, a + r * lda + s * halves + half);
 #pragma GCC unroll 8
                 for (int v = 0; v < 2 * panels; v++) {
-                    if (kind == PAIRS) sums[r][v] = add_pair_products(sums[r][v], x, weights[v]);
-                    else sums[r][v] += (vf)weights[v] * (vf)x;
+                    add_product(kind, &sums[r][v], one, weights[v]);
                     KEEP_IN_REGISTER(sums[r][v]);
                 }
             }
@@ -82,10 +109,11 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
 }
 
 #define TILE_ARGUMENTS                                                                                        \
-    const uint32_t *a, size_t lda, const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo
+    const uint32_t *a, size_t lda, const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo, \
+        float *wide
 #define TILE(kind, rows, panels)                                     \
     static void tile_##kind##_##rows##_##panels(TILE_ARGUMENTS) {    \
-        tile(kind, rows, panels, a, lda, b, ldb, panel, steps, out, ldo); \
+        tile(kind, rows, panels, a, lda, b, ldb, panel, steps, out, ldo, wide); \
     }
 #define FEW_ROWS(X, kind) X(kind, 1, 1) X(kind, 1, 2) X(kind, 1, 3) X(kind, 1, 4) X(kind, 2, 1) X(kind, 2, 2) \
     X(kind, 2, 3) X(kind, 3, 1) X(kind, 3, 2) X(kind, 4, 1) X(kind, 5, 1) X(kind, 6, 1)
@@ -97,6 +125,7 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
 #endif
 ALL_ROWS(TILE, FLOAT32)
 ALL_ROWS(TILE, BFLOAT16)
+ALL_ROWS(TILE, WIDENED)
 #if HAS_PAIRS
 ALL_ROWS(TILE, PAIRS)
 #endif
@@ -105,11 +134,13 @@ ALL_ROWS(TILE, PAIRS)
 INLINE int most_panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
 
 #define TILE_CASE(kind, rows, panels) \
-    case ((kind) * 16 + (rows)) * 8 + (panels): tile_##kind##_##rows##_##panels(a, lda, b, ldb, panel, steps, out, ldo); break;
+    case ((kind) * 16 + (rows)) * 8 + (panels):                                               \
+        tile_##kind##_##rows##_##panels(a, lda, b, ldb, panel, steps, out, ldo, wide); break;
 static void run_tile(enum kind kind, int rows, int panels, TILE_ARGUMENTS) {
     switch ((kind * 16 + rows) * 8 + panels) {
         ALL_ROWS(TILE_CASE, FLOAT32)
         ALL_ROWS(TILE_CASE, BFLOAT16)
+        ALL_ROWS(TILE_CASE, WIDENED)
 #if HAS_PAIRS
         ALL_ROWS(TILE_CASE, PAIRS)
 #endif
@@ -133,7 +164,7 @@ static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
 #endif
     int most = most_panels(rows);
     for (int p = 0; p < count; p += most)
-        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo);
+        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo, wide);
 }
 
 struct matrix {
@@ -236,7 +267,7 @@ INLINE int block_start(int row0, int row1, int block, int blocks) { return row0 
 
 #define WIDEN_FROM 3 /* blocks of rows: then widening a panel once is cheaper than for each block */
 
-/* The same products in the same order, with panels of bfloat16 made float32 first. */
+/* The same products in the same order; the first block of rows leaves the panel of bfloat16 as float32 to the others. */
 static void widened_rows(const struct product *p, int panel0, int panel1, int row0, int row1, int blocks, int thread) {
     const struct matrix *m = p->matrix;
     float *wide = (float *)(p->scratch + thread * p->scratch_bytes);
@@ -244,17 +275,18 @@ static void widened_rows(const struct product *p, int panel0, int panel1, int ro
     size_t panel_size = (size_t)m->inputs * PANEL, width = unit * PANEL;
     _Alignas(64) float result[MAX_ROWS * 2 * PANEL];
     for (int panel = panel0; panel < panel1; panel += unit) {
-        const uint32_t *from = m->data + panel * m->panel;
-        for (size_t i = 0; i < unit * m->panel; i += PANEL)
-            for (int v = 0; v < PANEL; v += W) {
-                vu pair = load_u(from + i + v);
-                store_f(wide + 2 * i + v, pair_low(pair));
-                store_f(wide + 2 * i + PANEL + v, pair_high(pair));
-            }
         for (int block = 0; block < blocks; block++) {
             int first = block_start(row0, row1, block, blocks), rows = block_start(row0, row1, block + 1, blocks) - first;
-            run_tiles(FLOAT32, rows, unit, p->a + first * p->lda, p->lda, (uint32_t *)wide, PANEL, panel_size, m->inputs,
-                      result, width);
+            const uint32_t *a = p->a + first * p->lda;
+            for (int u = 0; u < unit; u++) {
+                float *to = wide + u * panel_size;
+                if (block == 0)
+                    run_tile(WIDENED, rows, 1, a, p->lda, m->data + (panel + u) * m->panel, PANEL, m->panel,
+                             m->inputs / 2, result + u * PANEL, width, to);
+                else
+                    run_tile(FLOAT32, rows, 1, a, p->lda, (uint32_t *)to, PANEL, panel_size, m->inputs,
+                             result + u * PANEL, width, NULL);
+            }
             finish(p, result, width, first, rows, panel, thread);
         }
     }
@@ -274,16 +306,15 @@ static void product_task(void *argument, int task, int thread) {
         return;
     }
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
-    for (int block = 0; block < blocks; block++) {
-        int first = block_start(row0, row1, block, blocks), rows = block_start(row0, row1, block + 1, blocks) - first;
-        for (int panel = panel0; panel < panel1;) {
-            int unit = p->finish == GATED ? (rows == 1 ? 4 : 2) : MAX(most_panels(rows), most > TILE_MOST ? 2 : 1);
-            unit = MIN(unit, panel1 - panel);
-            size_t width = unit * PANEL;
+    int largest = (row1 - row0 + blocks - 1) / blocks;
+    int unit = p->finish == GATED ? (largest == 1 ? 4 : 2) : MAX(most_panels(largest), most > TILE_MOST ? 2 : 1);
+    for (int panel = panel0; panel < panel1; panel += unit) {
+        unit = MIN(unit, panel1 - panel);
+        for (int block = 0; block < blocks; block++) {
+            int first = block_start(row0, row1, block, blocks), rows = block_start(row0, row1, block + 1, blocks) - first;
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
-                      steps, result, width);
-            finish(p, result, width, first, rows, panel, thread);
-            panel += unit;
+                      steps, result, unit * PANEL, NULL);
+            finish(p, result, unit * PANEL, first, rows, panel, thread);
         }
     }
     if (p->kind == PAIRS) tiles_release();
