@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from enginectl import asking
 from enginectl.asking import ask, find_python, make_settings, parse_gpus
 from enginectl.errors import NoSuchEngine, UsageError
+from enginectl.models import DEFAULT_LABEL, DEFAULT_MODEL, Model
 from enginectl.output import Output
-from enginectl.rundir import save_settings
+from enginectl.rundir import paths_of, save_settings
 from enginectl.settings import EngineSettings
 
 
@@ -53,6 +55,30 @@ def test_a_new_name_needs_a_model(model: Path) -> None:
     assert ask("qwen").model == str(model)
     with pytest.raises(NoSuchEngine, match="did you mean 'qwen'"):
         ask("qwenn")
+
+
+def test_settings_that_cannot_be_read_are_named_and_a_model_writes_them_anew(model: Path) -> None:
+    record(model)
+    path = paths_of("qwen").settings
+    path.write_text("{")
+    with pytest.raises(UsageError) as caught:
+        ask("qwen")
+    assert str(path) in caught.value.message and "did you mean" not in caught.value.message
+    assert caught.value.try_ == ["enginectl start qwen --model MODEL", f"rm {path}"]
+    assert ask("qwen", model=str(model)).model == str(model)
+
+
+def test_the_default_model_is_fetched_again_when_its_cache_was_removed(
+    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetched(given: str, python: str, out: Output) -> Model:
+        return Model(model, given)
+
+    monkeypatch.setattr(asking, "resolve_model", fetched)
+    gone = home / "cache" / "models" / DEFAULT_MODEL
+    save_settings(EngineSettings(name="default", config={"model": str(gone)}, model_label=DEFAULT_LABEL, typed=[]))
+    settings = make_settings(ask(None), quiet())
+    assert (settings.config["model"], settings.model_label) == (str(model), DEFAULT_LABEL)
 
 
 def test_what_was_typed_is_remembered_and_what_a_file_said_is_read_again(home: Path, model: Path) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,6 +95,25 @@ def test_unfinished_conversions_are_leftovers(tmp_path: Path) -> None:
     (partial / "model.safetensors").write_bytes(b"x" * 1000)
     found = next(checkup.leftovers())
     assert (found.level, found.fix) == ("warn", f"rm -r {partial}")
+
+
+def test_a_full_disk_is_named_by_what_is_kept_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, models = tmp_path / "state-disk", tmp_path / "models-disk"
+    for path, setting in ((state, "ENGINECTL_STATE_DIR"), (models, "ENGINECTL_CACHE_DIR")):
+        path.mkdir()
+        monkeypatch.setenv(setting, str(path))
+    kept = os.stat
+
+    def two_disks(path: object, **options: object) -> object:
+        return SimpleNamespace(st_dev=int(path == state)) if path in (state, models) else kept(path, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "stat", two_disks)
+    monkeypatch.setattr(
+        checkup.shutil, "disk_usage", lambda path: SimpleNamespace(free=10 if path == state else 1 << 40)
+    )
+    of_models, of_state = checkup.disk()
+    assert (of_models.level, of_state.level) == ("ok", "warn")
+    assert str(state) in of_state.fix and "ENGINECTL_STATE_DIR" in of_state.fix and "CACHE" not in of_state.fix
 
 
 def test_looking_at_everything_changes_nothing(tmp_path: Path) -> None:

@@ -226,6 +226,7 @@ def test_the_engine_ends_with_its_supervisor_and_the_next_start_works(rig: Rig, 
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(process), 10.0, "the engine's end")
     assert rig.entry().liveness == "stale"
+    assert ("in phase 'load weights'" in rig.entry().view().reason) == (when == "loading")
     for one in waiting:
         one.join(10.0)
         assert isinstance(one.error, CtlError)

@@ -1,0 +1,48 @@
+"""Where things are kept, however the environment says it: one place, and one that we can use."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.ctl import Ctl
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_umask_that_takes_our_own_rights_away(ctl: Ctl) -> None:
+    model = ctl.make_model()
+    words = f"start t --model {model} --set executor=null --set num_gpu_blocks=64"
+    command = ["sh", "-c", f'umask 777 && exec "$0" -m enginectl {words}', sys.executable]
+    done = subprocess.run(command, env=ctl.env, cwd=ctl.base, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    modes = {path: stat.S_IMODE(os.lstat(path).st_mode) for path in (ctl.base / "state").rglob("*")}
+    assert len(modes) > 5
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+    ctl.ok("stop", "t")
+
+
+@pytest.mark.parametrize(
+    "names", [("ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR"), ("XDG_STATE_HOME", "XDG_RUNTIME_DIR")]
+)
+def test_relative_places_are_those_of_the_command(tmp_path: Path, names: tuple[str, str]) -> None:
+    ctl = Ctl(tmp_path)
+    for name in ("ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR"):
+        del ctl.env[name]
+    (tmp_path / "run").mkdir(mode=0o700)
+    ctl.env |= {names[0]: "state", names[1]: os.path.relpath(ctl.runtime, tmp_path)}
+    try:
+        ctl.start("t", executor="null")
+        (record,) = (tmp_path / "state").rglob("record.json")
+        assert ctl.ok("status", "t", "-p", "state").out == "idle\n"
+        base = ctl.ok("status", "t", "-p", "log").out.strip()
+        assert base == str(record.parent / "engine.log")
+        ctl.ok("stop", "t")
+    finally:
+        ctl.close()
