@@ -135,6 +135,8 @@ class Bridge:
     # ------------------------------------------------------------ the engine
 
     def _pass(self, seat: Seat, frames: list[bytes]) -> None:
+        if self._daemon.traffic.is_orphaned(seat, frames):
+            return
         if not self.link.send(seat.index, frames):
             self._daemon.relay.hold_back(seat)
             self._daemon.loop.after(FLUSH_S, lambda: self._flush(seat))

@@ -249,6 +249,15 @@ class Relay:
         else:
             self._owner.on_outputs(seat, message)
 
+    def answered_call(self, seat: Seat, frames: list[bytes]) -> int | None:
+        """The call that a message to this client answers."""
+        try:
+            message = decode_outputs(frames, self._dialect_of(seat))
+        except ProtocolError:
+            return None
+        answer = message.utility_output if isinstance(message, EngineCoreOutputs) else None
+        return None if answer is None else answer.call_id
+
     def _dialect_of(self, seat: Seat) -> Dialect | None:
         """Our own engine speaks to each client as that client does, so there each message has to tell; vLLM's has one
         way for all."""

@@ -47,6 +47,8 @@ class Traffic:
         self._daemon = daemon
         self._calls: dict[tuple[int, int], None] = {}
         """Utility calls of external clients that have no answer yet: (client, call id)."""
+        self._orphaned: set[tuple[int, int]] = set()
+        """Of those, whose frontend is gone."""
         self._kept: deque[tuple[Seat, list[bytes]]] = deque()
         """Calls that wait for the next engine; requests wait in the ledger."""
 
@@ -107,6 +109,16 @@ class Traffic:
             self.ledger.on_output(output)
         if message.utility_output is not None and not seat.is_own:
             self._calls.pop((seat.index, message.utility_output.call_id), None)
+
+    def is_orphaned(self, seat: Seat, frames: list[bytes]) -> bool:
+        """Whether this is the answer to a call of a frontend that is gone: its successor would not survive it."""
+        if not self._orphaned:
+            return False
+        call_id = self._daemon.relay.answered_call(seat, frames)
+        if call_id is None or (seat.index, call_id) not in self._orphaned:
+            return False
+        self._orphaned.discard((seat.index, call_id))
+        return True
 
     async def abort_by_operator(self, ids: Sequence[str]) -> None:
         """Their clients hear ERROR: at once where the engine would tell them nothing, or is too slow to. Requests of
@@ -170,6 +182,7 @@ class Traffic:
         for client, call_id in list(self._calls):
             if not any(seat.index == client and _call_id_is(frames, call_id) for seat, frames in self._kept):
                 self._fail_call(client, call_id, text)
+        self._orphaned.clear()
         if not self.hold.is_holding:
             for flight in self._daemon.inflight.end_all():
                 self.ledger.end(flight.id)
@@ -227,6 +240,7 @@ class Traffic:
         daemon = self._daemon
         own = daemon.relay.own.index
         ids = [flight.id for flight in daemon.inflight.flights.values() if flight.client != own]
+        self._orphaned |= self._calls.keys()
         self._calls.clear()
         self._kept.clear()
         if ids:

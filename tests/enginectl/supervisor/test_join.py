@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from engine.messages import FinishReason
+from engine.messages import FinishReason, SamplingParams
 from enginectl.client import connect
 from enginectl.control import EngineView
 from enginectl.views import ready_lines
@@ -44,6 +44,25 @@ def test_a_frontend_that_comes_back_finds_the_same_engine(rig: Rig, clients_then
         for generation in second.collect_all([f"n{client}" for client in range(clients_then)]):
             assert generation.finish_reason == FinishReason.LENGTH
         assert pid_of(engine.status()) == pid and engine.status().restarts == 0
+
+
+def test_an_answer_to_a_frontend_that_is_gone_does_not_reach_its_successor(rig: Rig) -> None:
+    """A frontend goes down at the answer to a call that it did not make."""
+    with RawFrontend() as first:
+        engine = joined(rig, first, env={"PACED_STEP_MS": "20"})
+        address = first.handshake_address
+        stream = engine.generate(PROMPT, SamplingParams(max_tokens=1500, ignore_eos=True), request_id="own")
+        next(stream)
+        first.ask("pause_scheduler", "wait", False)
+        with connect("t") as other:
+            wait_until(lambda: other.call("is_scheduler_paused"), 10.0, "waits for what runs")
+    with RawFrontend(handshake=address) as second:
+        second.wait_ready(20.0)
+        with connect("t") as other:
+            assert [outcome.result for outcome in other.abort("own")] == ["aborted"]
+        second.call("resume_scheduler")
+        second.add("a", PROMPT, max_tokens=3, ignore_eos=True)
+        assert second.collect("a").finish_reason == FinishReason.LENGTH
 
 
 def test_more_clients_than_seats_are_refused_with_the_reason(rig: Rig) -> None:
