@@ -42,6 +42,9 @@ class WakeArgs(Struct, kw_only=True):
 class UtilitiesArgs(Struct, kw_only=True):
     """verb `utilities` -> UtilityTable. The engine is asked once in its life, so a stalled one has a table too."""
 
+    timeout_s: float = 2.0
+    """For the one time."""
+
 
 class UtilityTable(Struct, kw_only=True):
     """`items` is None for an engine that does not describe itself."""

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-SLACK_S = 0.25
+SLACK_S = 0.3
 """The supervisor keeps the same deadline and says more about it: its word should come first."""
 
 

@@ -77,7 +77,8 @@ def command(
 
 def _table(engine: Engine, patience: Patience) -> list[UtilityInfo] | None:
     """None: this engine does not describe itself. Its supervisor answers, so a stalled one costs no time."""
-    return engine.control.request("utilities", UtilitiesArgs(), UtilityTable, timeout_s=patience.wait_s).items
+    args = UtilitiesArgs(timeout_s=patience.left_s)
+    return engine.control.request("utilities", args, UtilityTable, timeout_s=patience.wait_s).items
 
 
 def _list(name: str, table: list[UtilityInfo] | None) -> None:

@@ -78,7 +78,7 @@ Result = dict[str, object]
 
 
 def _stop_one(entry: EngineEntry, grace_s: float, label: str = "") -> Result:
-    """Stops one engine, each stage behind `label`. The outcome as a map, failures included: the others are stopped too."""
+    """Each stage is said behind `label`. The outcome as a map, failures too, so that the others are stopped as well."""
     if entry.liveness in ("dead", "stale"):
         out.say(f"{entry.name}  not running")
         return {"name": entry.name, "state": "exited", "changed": False}

@@ -12,6 +12,7 @@ from enginectl.errors import CallFailed, CtlError, Deadline, WrongState
 from enginectl.supervisor.late import late
 from enginectl.supervisor.loop import Cancelled, Task
 from enginectl.supervisor.view import engine_view
+from enginectl.text import count
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -54,10 +55,13 @@ async def _is_open(daemon: Daemon) -> bool:
 
 async def _too_late(daemon: Daemon, act: str, timeout_s: float, undo: _Undo) -> Deadline:
     error = late(daemon, f"{act} was not done in {timeout_s:.1f} s")
+    if daemon.stall.since is None and len(daemon.inflight):
+        error.message = f"{act} was not done in {timeout_s:.1f} s: {count(len(daemon.inflight), 'request')} in flight"
+        error.cause, error.try_ = "", [f"enginectl requests {daemon.settings.name}", f"enginectl {act} --timeout ..."]
     taking_back = undo.begin(f"it was not done in {timeout_s:.1f} s")
     if taking_back is not None:
         is_back = await daemon.loop.first(taking_back, timeout_s=UNDO_LOOK_S)
-        words = f"the {act} was taken back" if is_back else f"the {act} is taken back as soon as the engine answers"
+        words = f"the {act} {'was taken back' if is_back else 'is taken back as soon as the engine answers'}"
         error.cause = "; ".join(filter(None, (words, error.cause)))
     return error
 

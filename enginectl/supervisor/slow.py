@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from enginectl.control import SlowStep
+from enginectl.text import count
 
 FACTOR = 3.0
 MIN_LOST_MS = 5.0
@@ -54,5 +55,5 @@ class SlowSteps:
         if self._untold is None or now - self._told_at < NEWS_EVERY_S:
             return ""
         told, self._untold, self._told_at = self._untold, None, now
-        what = f"prefill {told.prefill_tokens:,} tokens" if told.prefill_tokens else f"{told.tokens:,} tokens"
+        what = f"prefill {count(told.prefill_tokens, 'token')}" if told.prefill_tokens else count(told.tokens, "token")
         return f"step {told.step} took {told.ms:,.0f} ms, usual is {self._usual_ms:,.0f} ms: {what}"

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import pytest
 
-from tests.support.ctl import Ctl
+from tests.support.ctl import Ctl, stopped_engine
 
 pytestmark = pytest.mark.e2e
 
@@ -56,6 +59,32 @@ def test_all_and_older_are_refused_without_yes(served: Ctl) -> None:
     served.ok("abort", "--older", "0s", "--yes")
     assert served.requests() == []
     child.wait(20)
+
+
+def test_on_a_stalled_engine_the_deadline_holds_and_the_stall_is_named(stalled: Ctl, request_id: str) -> None:
+    one = stalled("abort", "--timeout", "1s", request_id)
+    assert one.code == 124
+    assert "was not gone in 1.0s" in one.err
+    assert re.search(r"cause: engine 't' is stalled for \d+ s: the process is stopped", one.err)
+    assert "enginectl stacks t" in one.err and "enginectl restart t" in one.err
+    both = stalled("abort", "--timeout", "1s", request_id, "nobody", "-o", "json")
+    assert both.code == 10
+    timeout = next(item for item in both.document["items"] if item["result"] == "timeout")
+    assert "stalled" in timeout["detail"]
+
+
+@pytest.fixture
+def request_id(ctl: Ctl) -> str:
+    ctl.start("t", PACED_STEP_MS="10")
+    ctl.generate()
+    found: str = ctl.wait_running(1)[0]["id"]
+    return found
+
+
+@pytest.fixture
+def stalled(ctl: Ctl, request_id: str) -> Iterator[Ctl]:
+    with stopped_engine(ctl):
+        yield ctl
 
 
 def test_usage(served: Ctl) -> None:

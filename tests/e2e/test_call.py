@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 import pytest
 
-from tests.support.ctl import Ctl
+from enginectl import __version__
+from tests.support.ctl import Ctl, stopped_engine
 
 pytestmark = pytest.mark.e2e
 
@@ -39,6 +42,59 @@ def test_unsafe_utilities_are_refused_without_yes(served: Ctl) -> None:
     result = served("call", "profile", "-o", "json")
     assert result.code == 6
     assert result.document["id"] == "E1106"
+
+
+def test_yes_is_not_offered_where_it_does_not_help(served: Ctl) -> None:
+    for words in ([], ["--yes"]):
+        refused = served("call", "profile", *words)
+        assert refused.code == 6
+        assert "--set allow_unsafe_calls=true" in refused.err and "--yes" not in refused.err
+
+
+def test_the_list_has_types(served: Ctl) -> None:
+    row = next(row for row in served.ok("call", "--list").out.splitlines() if row.startswith("sleep "))
+    assert "[level: int] [mode: abort|wait|keep]" in row
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sleep", str(2**64)], "sleep: level: whole numbers have at most 64 bits"),
+        (["sleep", "--args-json", f"[{-(2**64)}]"], "sleep: level: whole numbers have at most 64 bits"),
+        (["wake_up", "--args-json", "[7]"], "wake_up: tags must be a list of texts or null, not 7"),
+        (["ping", "--timeout", "1e300"], "at most a year"),
+        (["ping", "--timeout", "nan"], "not a duration"),
+    ],
+)
+def test_what_no_message_can_carry_is_a_usage_error(served: Ctl, words: list[str], said: str) -> None:
+    refused = served("call", *words)
+    assert (refused.code, said in refused.err) == (2, True), refused.err
+
+
+def test_a_stalled_engine_keeps_nobody_longer_than_asked_and_is_named(ctl: Ctl) -> None:
+    ctl.start("t")
+    ctl.ok("call", "ping")  # it has described itself by then
+    with stopped_engine(ctl):
+        assert "ping" in ctl.ok("call", "--list").out  # its table is known
+        late = ctl("call", "ping", "--timeout", "1s")
+        assert late.code == 124
+        assert re.search(r"ping did not answer in [01]\.\d s: engine 't' is stalled for \d+ s", late.err)
+        assert "state T" in late.err and "enginectl stacks t" in late.err and "enginectl dump t" in late.err
+
+
+def test_one_event_says_who_called_what_and_how_it_went(served: Ctl) -> None:
+    before = served.events()[-1]["seq"]
+    child = served.popen("call", "ping")
+    child.communicate(timeout=30)
+    served("call", "add_lora", "1")
+    served.ok("call", "--list")
+    ping, lora = [event for event in served.events() if event["seq"] > before]
+    assert ping["data"] | {"outcome": ""} == {
+        "verb": "call", "subject": "ping", "outcome": "", "uid": os.getuid(), "pid": child.pid, "version": __version__,
+    }  # fmt: skip
+    assert ping["text"].startswith("call ping by ") and f" pid {child.pid}, " in ping["text"]
+    assert "answered in" in ping["text"]
+    assert "E1302" in lora["text"] and "LoRA" in lora["text"]
 
 
 def test_what_the_engine_refuses_is_its_error(served: Ctl) -> None:

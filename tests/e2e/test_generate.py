@@ -48,6 +48,7 @@ def test_ids_in_and_out(real: Ctl) -> None:
     document = real.ok("generate", "--ids", "5 6 7", "--max-tokens", "6", *GREEDY, "-o", "json").document
     assert (document["token_ids"], document["text"]) == (ids, None)
     assert real("generate", "--ids", "5 x").code == 2
+    assert real("generate", "--ids", str(2**64)).code == 2
 
 
 def test_a_stop_string_ends_it_before_that_text(real: Ctl) -> None:
@@ -84,10 +85,24 @@ def test_sampling_flags_reach_the_engine(real: Ctl) -> None:
         ["--repetition-penalty", "0"],
         ["--logit-bias", "x=1"],
         ["--max-tokens", "0"],
+        *[
+            [option, value]
+            for option in ("--temperature", "--top-p", "--min-p", "--presence-penalty", "--repetition-penalty")
+            for value in ("nan", "inf")
+        ],
+        ["--frequency-penalty", "-2.1"],
+        ["--top-k", "-2"],
+        ["--logit-bias", "5=nan"],
+        ["--logit-bias", f"{2**70}=1"],
+        *[
+            [option, str(2**64)]
+            for option in ("--max-tokens", "--min-tokens", "--seed", "--priority", "--stop-token-id", "--logprobs")
+        ],
     ],
 )
 def test_impossible_sampling_is_a_usage_error(real: Ctl, args: list[str]) -> None:
-    assert real("generate", "x", *args).code == 2
+    refused = real("generate", "x", *args)
+    assert (refused.code, args[0] in refused.err) == (2, True), refused.err
 
 
 def test_what_the_engine_refuses_is_its_error(real: Ctl) -> None:
@@ -119,6 +134,17 @@ def test_an_interrupt_aborts_just_that_request(served: Ctl, number: signal.Signa
     assert left[0]["id"] in {item["id"] for item in items}
     served.ok("abort", "--all", "--yes")
     other.communicate(timeout=15)
+
+
+@pytest.mark.parametrize(("act", "undo"), [("pause", "resume"), ("sleep", "wake")])
+def test_what_it_waits_for_is_said_once_with_what_helps(served: Ctl, act: str, undo: str) -> None:
+    served.ok(act)
+    child = served.popen("generate", "the world", "--max-tokens", "2")
+    said = child.stderr.readline()  # type: ignore[union-attr]
+    assert said.startswith("waiting: t is ") and f"enginectl {undo} t" in said
+    served.ok(undo)
+    _, rest = child.communicate(timeout=20)
+    assert (child.returncode, "waiting" in rest) == (0, False)
 
 
 def test_a_killed_caller_leaves_no_request(served: Ctl) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.support.ctl import Ctl
@@ -41,6 +43,50 @@ def test_pause_that_waits_is_done_when_they_are(served: Ctl) -> None:
     assert (document["state"], document["stats"]["running"]) == ("paused", 0)
     assert child.wait(20) == 0
     served.ok("resume")
+
+
+@pytest.mark.parametrize("verb", ["pause", "sleep"])
+def test_what_was_not_done_in_time_is_taken_back(served: Ctl, verb: str) -> None:
+    child = served.generate(tokens=1500)
+    served.wait_running(1)
+    late = served(verb, "--mode", "wait", "--timeout", "300ms")
+    assert (late.code, f"the {verb} was taken back" in late.err) == (124, True)
+    assert "1 request in flight" in late.err
+    before = output_tokens(served)
+    wait_until(lambda: output_tokens(served) > before, 10.0, "more tokens")
+    served.ok("abort", "--all", "--yes")
+    child.wait(20)
+    assert state(served) == "idle"  # and does not fall asleep now that nothing runs
+    assert served.ok("generate", "on it goes", "--max-tokens", "2").out
+
+
+@pytest.mark.parametrize("verb", ["pause", "sleep"])
+def test_what_was_interrupted_is_taken_back(served: Ctl, verb: str) -> None:
+    child = served.generate(tokens=1500)
+    served.wait_running(1)
+    before = served.events()[-1]["seq"]
+    waiting = served.popen(verb, "--mode", "wait")
+    wait_until(lambda: state(served) == "paused", 20.0, "paused")
+    waiting.send_signal(signal.SIGINT)
+    _, err = waiting.communicate(timeout=20)
+    assert (waiting.returncode, f"the {verb} that was not done is taken back" in err) == (130, True)
+    wait_until(lambda: state(served) == "busy", 10.0, "as it was")
+    assert any(event["type"] == verb for event in served.events() if event["seq"] > before)
+    served.ok("abort", "--all", "--yes")
+    child.wait(20)
+    assert state(served) == "idle"
+
+
+def test_a_pause_that_was_there_before_stays(served: Ctl) -> None:
+    child = served.generate(tokens=1500)
+    served.wait_running(1)
+    served.ok("pause")
+    late = served("pause", "--mode", "wait", "--timeout", "300ms")
+    assert (late.code, "taken back" in late.err) == (124, False)
+    assert state(served) == "paused"
+    served.ok("resume")
+    served.ok("abort", "--all", "--yes")
+    child.wait(20)
 
 
 def test_what_ends_requests_is_asked_about(served: Ctl) -> None:

@@ -40,7 +40,9 @@ def test_all_stops_each(ctl: Ctl) -> None:
     ctl.start("b")
     both = ctl("status")
     assert (both.code, "a, b" in both.err) == (2, True)
-    assert [item["name"] for item in ctl.ok("stop", "--all", "-o", "json").document["items"]] == ["a", "b"]
+    stopped = ctl.ok("stop", "--all", "-o", "json")
+    assert [item["name"] for item in stopped.document["items"]] == ["a", "b"]
+    assert {line.split()[0] for line in stopped.err.splitlines()} == {"a", "b"}
     assert ctl("status", "a", "-p", "state").out == "exited\n"
 
 
@@ -72,7 +74,7 @@ def test_restart_has_the_same_settings(ctl: Ctl) -> None:
 
 def test_drain_lets_requests_finish(ctl: Ctl) -> None:
     ctl.start("t")
-    child = ctl.generate(tokens=200)
+    child = ctl.generate(tokens=600)
     ctl.wait_running(1)
     result = ctl.ok("drain", "t", "--grace", "60s")
     assert "new requests refused" in result.err
@@ -113,15 +115,44 @@ def test_ctrl_c_leaves_the_drain_and_uncordon_cancels_it(ctl: Ctl) -> None:
     ctl.ok("generate", "on it goes", "--max-tokens", "2")
 
 
-def test_on_timeout_fail_aborts_nobody(ctl: Ctl) -> None:
-    ctl.start("t")
-    child = ctl.generate()
+def test_on_timeout_fail_aborts_nobody_and_goes_on_draining(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="10")
+    child = ctl.generate(tokens=1500)
     ctl.wait_running(1)
-    assert ctl("drain", "t", "--grace", "1s", "--on-timeout", "fail").code == 124
+    failed = ctl("drain", "t", "--grace", "300ms", "--on-timeout", "fail")
+    assert (failed.code, "1 request left; it goes on draining" in failed.err) == (124, True)
+    assert ctl("status", "t", "-p", "state").out == "draining\n"
     assert len(ctl.requests()) == 1
     assert ctl("generate", "x").code == 5
-    ctl.ok("stop", "t", "--yes", "--grace", "0s")
-    child.wait(20)
+    assert "drain cancelled" in ctl.ok("uncordon", "t").out
+    again = ctl("drain", "t", "--grace", "300ms", "--on-timeout", "fail")
+    assert again.code == 124
+    assert ctl.ok("drain", "t", "--grace", "60s").out.startswith("t  drained")  # takes the place of the one that failed
+    assert child.wait(20) == 0
+
+
+def test_a_drain_that_failed_ends_the_engine_once_it_is_empty(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="10")
+    child = ctl.generate(tokens=300)
+    ctl.wait_running(1)
+    assert ctl("drain", "t", "--grace", "200ms", "--on-timeout", "fail").code == 124
+    ctl.ok("wait", "t", "--for", "stopped", "--timeout", "60s")
+    assert child.wait(20) == 0
+    assert ctl("status", "t", "-p", "state").out == "exited\n"
+
+
+def test_a_drain_says_nothing_before_it_is_so(ctl: Ctl) -> None:
+    ctl.start("t")
+    for words in (["--grace", "1e300"], ["--grace", "-1s"], ["--on-timeout", "sulk"]):
+        refused = ctl("drain", "t", *words)
+        assert (refused.code, "draining t" in refused.err) == (2, False)
+    supervisor = ctl.record()["supervisor"]["pid"]
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        silent = ctl("drain", "t")
+        assert (silent.code, "draining t" in silent.err) == (69, False), silent.err
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
 
 
 def test_ctrl_c_leaves_the_stop_going_on(ctl: Ctl) -> None:

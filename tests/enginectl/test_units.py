@@ -31,3 +31,10 @@ def test_what_is_no_duration_is_refused_with_its_text(text: str) -> None:
         parse_duration(text)
     assert repr(text) in caught.value.message
     assert caught.value.exit == 2
+
+
+@pytest.mark.parametrize("text", ["1e300", "366d", "9" * 400 + "h", 1e10])
+def test_what_nobody_waits_for_is_refused(text: str | float) -> None:
+    with pytest.raises(UsageError):
+        parse_duration(text)
+    assert parse_duration("365d") == 365 * 86400

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,10 @@ class Ctl:
         items: list[dict[str, Any]] = self.ok("requests", name, "-o", "json").document["items"]
         return items
 
+    def events(self, name: str = "t") -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self.ok("events", name, "-n", "1000", "-o", "json").document["items"]
+        return items
+
     def wait_running(self, count: int, name: str = "t") -> list[dict[str, Any]]:
         """The requests, once `count` of them run and have given a token."""
 
@@ -167,3 +172,16 @@ class Ctl:
             send_signal(who, signal.SIGKILL)
         wait_until(lambda: not any(is_alive(who) for who in left), 15.0, "engines gone")
         shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def stopped_engine(ctl: Ctl, name: str = "t") -> Iterator[int]:
+    """The engine's process is stopped and its supervisor has seen it; it goes on afterwards."""
+    pid: int = ctl.record(name)["engine"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: ctl.ok("status", name, "-p", "state").out == "stalled\n", 20.0, "stalled")
+        wait_until(lambda: "stalled" in [e["type"] for e in ctl.events(name)], 10.0, "the stall told")
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGCONT)

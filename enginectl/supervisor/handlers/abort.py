@@ -30,7 +30,8 @@ async def handle(daemon: Daemon, session: Session, args: AbortArgs) -> None:
     ids = list(dict.fromkeys(flight.id for _, flight in asked))
     end = daemon.loop.sleep(args.timeout_s)
     if ids:
-        daemon.loop.spawn(daemon.traffic.abort_by_operator(ids))  # a stalled engine does not answer; `end` counts
+        asking = daemon.loop.spawn(daemon.traffic.abort_by_operator(ids))
+        await daemon.loop.first(asking, end)  # a stalled engine does not answer
     for _, flight in asked:
         await daemon.loop.first(flight.gone, daemon.engine_exit, end)
     if daemon.engine_exit.done and not daemon.traffic.hold.is_holding:

@@ -65,6 +65,9 @@ def test_a_crash_under_hold_is_a_pause(rig: Rig) -> None:
         kill(engine)
         wait_until(lambda: engine.status().held == 8, 10.0, "held")
         assert "holding 8" in engine.status().reason
+        assert sorted((view.external_id or view.id, view.state) for view in engine.requests()) == [
+            (name, "held") for name in names
+        ]
         frontend.add("late", PROMPT, max_tokens=TOKENS, ignore_eos=True)
         call = frontend.ask("is_sleeping")
         for generation in frontend.collect_all([*names, "late"], 90.0):
