@@ -47,6 +47,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def is_open(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Frontend:
     """`vllm serve --data-parallel-size-local 0`, in a session of its own; close() ends all of it."""
 

@@ -4,14 +4,13 @@ other, byte for byte and in order, for each of two API server processes."""
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.interop.api import Api
-from tests.interop.peer import START_S, Frontend, at_once
+from tests.interop.peer import START_S, Frontend, at_once, is_open
 from tests.interop.tap import Tap, tapped_python
 from tests.interop.test_our_engine import ROME, SETTINGS
 from tests.interop.test_their_engine import ENGINE, python
@@ -31,12 +30,6 @@ def passed(record: Path) -> Passed:
         if 0 <= row["client"] < CLIENTS:
             found.setdefault((row["leg"], row["client"]), []).append(row["frames"])
     return found
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def play(api: Api) -> None:

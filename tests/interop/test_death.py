@@ -12,7 +12,7 @@ import pytest
 
 from enginectl.identity import read_stat, session_members
 from tests.interop.api import Api, HttpError
-from tests.interop.peer import SERVED, SHAPE, START_S, Frontend, at_once, free_port, venv
+from tests.interop.peer import SERVED, SHAPE, START_S, Frontend, at_once, free_port, is_open, venv
 from tests.interop.test_our_engine import ROME, SETTINGS
 from tests.interop.test_their_engine import ENGINE
 from tests.support.ctl import Ctl
@@ -88,6 +88,19 @@ def test_a_split_command_whose_part_is_killed(ctl: Ctl, model: Path, who: str) -
     wait_until(lambda: api.health() != 200, 10.0, "health is bad")
     wait_until(lambda: are_gone([*left, *frontend]), 20.0, "nothing of it is left")
     pool.shutdown()
+
+
+def test_a_supervisor_that_is_killed_while_its_engine_loads(ctl: Ctl, model: Path) -> None:
+    """The frontend reads nothing but its handshake then, and would wait for ever."""
+    with Frontend(ctl.base, model) as frontend:
+        wait_until(lambda: is_open(frontend.rpc_port), START_S, "the frontend's handshake")
+        ctl.ok("start", "z", "--join", frontend.handshake, "--model", str(model), *SETTINGS, "--detach")
+        wait_until(lambda: "joined at" in ctl.ok("events", "z").out, 60.0, "INIT")
+        supervisor, left = ctl.record("z")["supervisor"]["pid"], group_of(ctl, "z")
+        os.kill(supervisor, signal.SIGKILL)
+        assert frontend.process.wait(30) != 0
+        assert "Application startup complete" not in frontend.log.read_text(errors="replace")
+        wait_until(lambda: are_gone(left), 10.0, "nothing of it is left")
 
 
 def test_a_frontend_that_is_killed_comes_back_to_the_same_engine(served: Frontend, ctl: Ctl, model: Path) -> None:
