@@ -21,6 +21,7 @@ from engine.codec import Dialect, decode_request, detect_dialect_from_add, encod
 from engine.counters import Counters
 from engine.errors import ProtocolError, RequestRefused
 from engine.handshake import engine_identity
+from engine.intake import LOOK_AGAIN_MS, Intake
 from engine.messages import (
     AbortIds,
     EngineCoreOutputs,
@@ -95,6 +96,7 @@ class InputThread(threading.Thread):
             counters=counters,
         )
         self._input_queue = input_queue
+        self._intake = Intake(input_queue)
 
     def wait_connected(self, timeout_s: float) -> bool:
         """True once `started`; False at the timeout or when the thread is dead. Blocks."""
@@ -138,18 +140,23 @@ class InputThread(threading.Thread):
             self.started.set()
         for socket in sources:
             poller.register(socket, zmq.POLLIN)
+        held: list[Socket] = []
+        """Not read: too much of theirs waits for the loop."""
         while True:
-            for source, _ in poller.poll():
+            for source, _ in poller.poll(LOOK_AGAIN_MS if held else None):
                 if source == self._stop_fd:
                     return
-                if isinstance(source, zmq.Socket):
-                    self._take_all(source, sources[source])
+                if isinstance(source, zmq.Socket) and self._take_all(source, sources[source]):
+                    poller.unregister(source)
+                    held.append(source)
+            while held and self._intake.is_empty:
+                poller.register(held.pop(), zmq.POLLIN)
 
     def _open(self, stack: ExitStack, kind: int, address: str, greeting: bytes) -> Socket:
         socket = stack.enter_context(self._context.socket(kind))
         socket.setsockopt(zmq.IPV6, 1)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RCVHWM, 0)
+        socket.setsockopt(zmq.RCVHWM, limits.RECEIVE_HIGH_WATER_MARK)
         socket.setsockopt(zmq.SNDHWM, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, limits.MAX_FRAME_BYTES)
         if kind == zmq.DEALER:
@@ -158,12 +165,17 @@ class InputThread(threading.Thread):
         socket.send(greeting, zmq.NOBLOCK)
         return socket
 
-    def _take_all(self, socket: Socket, client: int) -> None:
+    def _take_all(self, socket: Socket, client: int) -> bool:
+        """True when the rest is to stay in the socket for now."""
         for frames in _burst(socket):
             if client == COORDINATOR and not self.started.is_set() and frames == [b"READY"]:
                 self.started.set()
                 continue
+            self._intake.note(client, frames)
             self._receiver.receive(frames, client)
+            if self._intake.is_full(client):
+                return True
+        return False
 
 
 def _burst(socket: Socket) -> Iterator[list[bytes]]:
@@ -241,6 +253,7 @@ class Receiver:
             text = f"admission failed: {type(error).__name__}"
             self._input_queue.put(Refuse(wire.request_id, wire.client_index, text))
         else:
+            request.wire_bytes = len(body)
             self._input_queue.put(Add(request, self._seq, wire.abort_immediately))
 
     def _call(self, call: UtilityCall, frames: list[bytes], client: int) -> None:

@@ -6,6 +6,13 @@ MAX_FRAME_BYTES = 256 * 1024**2
 """MAXMSGSIZE of every socket: libzmq drops the connection of a peer that sends more in one frame."""
 MAX_BODY_BYTES = 32 * 1024**2
 """A longer request body is not decoded; it is answered by its id."""
+RECEIVE_HIGH_WATER_MARK = 256
+"""Messages that libzmq takes from one client before engine-in reads them."""
+MAX_QUEUED_BYTES = 8 * 1024**2
+"""Messages of one client that wait for the loop; more stay with their sender until the next step."""
+MAX_LIVE_REQUEST_BYTES = 64 * 1024**2
+"""Request bodies of all live requests, running and waiting, together; more are refused. As objects they take up to
+twelve times as much."""
 MAX_FRAMES = 64
 """Frames in one message, type byte and body included."""
 MAX_DEPTH = 32

@@ -10,6 +10,7 @@ from bisect import insort
 from collections.abc import Callable
 from operator import attrgetter
 
+from engine import limits
 from engine.errors import EngineBug, RequestRefused
 from engine.messages import EngineCoreEvent, EventType, FinishReason
 from engine.scheduler.kv_cache import KVCacheManager
@@ -36,12 +37,20 @@ class RequestBook:
         self._max_request_tokens = max_request_tokens
         self._clock = clock
         self._dropped: list[str] = []
+        self._live_bytes = 0
+        """Of the messages that asked for what lives."""
 
     def add(self, request: Request) -> None:
-        """Raises RequestRefused for an id that is live (the first stays untouched) or a prompt that can never fit."""
+        """Raises RequestRefused for an id that is live (the first stays untouched), for a prompt that can never fit,
+        and when too much lives already."""
         if request.request_id in self.live:
             raise RequestRefused(
                 f"request id {request.request_id!r} is already in flight; use another id, or abort the first"
+            )
+        if self.live and self._live_bytes + request.wire_bytes > limits.MAX_LIVE_REQUEST_BYTES:
+            raise RequestRefused(
+                f"the engine is full: it holds {len(self.live)} requests of {self._live_bytes} bytes together, "
+                f"{limits.MAX_LIVE_REQUEST_BYTES} is the limit; send this one again when some have ended"
             )
         limit, kv_cache = self._max_request_tokens, self.kv_cache
         if request.num_prompt_tokens >= limit:
@@ -53,6 +62,7 @@ class RequestBook:
         request.max_tokens = request.length_limit - request.num_prompt_tokens
         request.queued_at = self._note(request, EventType.QUEUED)
         self.live[request.request_id] = request
+        self._live_bytes += request.wire_bytes
         self.waiting.push(request)
 
     def start(self, request: Request) -> bool:
@@ -117,6 +127,7 @@ class RequestBook:
         """It has ended. After it, or several, sweep() must follow."""
         was, request.status = request.status, RequestStatus.FINISHED
         del self.live[request.request_id]
+        self._live_bytes -= request.wire_bytes
         self.counters.finished[_REASONS[reason]] += 1
         if was is _RUNNING:
             self._release(request)

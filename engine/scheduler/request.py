@@ -78,6 +78,8 @@ class Request:
     """Tokens that block_ids can hold."""
     num_published_blocks: int = 0
     """Leading blocks already offered to the prefix cache."""
+    wire_bytes: int = 0
+    """Of the message that asked for it; 0 when there was none."""
     publish_at: int = 0
     """Computed tokens at which the next block is full; set by the scheduler."""
     row: ScheduledRow = field(init=False)

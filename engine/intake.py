@@ -1,0 +1,38 @@
+"""How much of each client's messages waits in input_queue: who has too much there is not read on until it is empty.
+
+What is not read stays with its sender, since the sockets have a high-water mark. The loop empties the queue once each
+step, so an abort behind a flood waits for one step at most, and the other clients wait for nothing. Used by engine-in
+alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine import limits
+from engine.queues import InputQueue
+
+MESSAGE_OVERHEAD_BYTES = 1024
+"""What a message costs as objects beyond its bytes."""
+LOOK_AGAIN_MS = 2
+"""How often the queue is looked at while somebody is not read."""
+
+
+class Intake:
+    def __init__(self, input_queue: InputQueue) -> None:
+        self._queue = input_queue
+        self._bytes: dict[int, int] = {}
+
+    def note(self, client: int, frames: Sequence[bytes]) -> None:
+        """Before the message is queued."""
+        if self._bytes and self.is_empty:
+            self._bytes.clear()
+        size = MESSAGE_OVERHEAD_BYTES + sum(map(len, frames))
+        self._bytes[client] = self._bytes.get(client, 0) + size
+
+    def is_full(self, client: int) -> bool:
+        return self._bytes.get(client, 0) > limits.MAX_QUEUED_BYTES
+
+    @property
+    def is_empty(self) -> bool:
+        """The loop has taken everything."""
+        return self._queue.empty()
