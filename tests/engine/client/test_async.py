@@ -135,6 +135,7 @@ def test_a_kill_frees_who_waits(configure: Configure, action: str) -> None:
                 return (await client.call("stats", result_type=EngineStats)).step_counter > 3
 
             await client.add(request("running", 1500))
+            await until(has_stepped)  # a pause that finds nothing begun has nothing to wait for
             waiting = asyncio.ensure_future(actions[action]())
             await until(has_stepped)
             os.kill(client.pid, signal.SIGKILL)

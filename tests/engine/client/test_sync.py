@@ -189,9 +189,11 @@ def test_a_kill_frees_who_waits(slow: SyncMPClient, action: str) -> None:
     }
     slow.add(request("running", 1500))
     with ThreadPoolExecutor(1) as pool:
+        # A pause that finds nothing begun has nothing to wait for.
+        wait_until(lambda: slow.call("stats", result_type=EngineStats).step_counter > 3, 10.0, "steps")
         waiting = pool.submit(actions[action])
         wait_until(waiting.running, 5.0)
-        wait_until(lambda: slow.call("stats", result_type=EngineStats).step_counter > 3, 10.0, "steps")
+        slow.call("stats")
         os.kill(slow.pid, signal.SIGKILL)
         with pytest.raises(EngineDeadError):
             waiting.result(DEAD_WITHIN_S)
