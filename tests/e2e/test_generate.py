@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -161,3 +166,30 @@ def test_chat_takes_one_turn_off_a_terminal(real: Ctl) -> None:
     assert said.out.rstrip("\n") == document["text"].rstrip("\n")
     assert document["prompt_tokens"] > 5
     assert real("chat", stdin="").code == 2
+
+
+def test_chat_takes_its_commands_itself(served: Ctl) -> None:
+    lines = "/help", "/hepl", "/reset", "/exit"
+    said = on_a_terminal(served, "chat", typed="".join(f"{line}\n" for line in lines))
+    assert "talking with t" in said and "/exit   end" in said
+    assert "no command /hepl; /help lists them" in said and "forgotten" in said
+    assert "tok/s" not in said  # nothing of it went to the model
+
+
+def on_a_terminal(ctl: Ctl, *words: str, typed: str) -> str:
+    """What a terminal shows of a command to its end."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "enginectl", *words],
+        stdin=theirs, stdout=theirs, stderr=theirs, env=ctl.env | {"TERM": "dumb"}, cwd=ctl.base,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    os.write(ours, typed.encode())
+    said = b""
+    with contextlib.suppress(OSError):  # EIO: nobody holds the other end any more
+        while piece := os.read(ours, 4096):
+            said += piece
+    os.close(ours)
+    assert child.wait(20) == 0
+    return said.decode()
