@@ -155,7 +155,8 @@ def main() -> None:
                 known_arms.peer_best(given.peer_python, given.model, more)]  # fmt: skip
         names = chosen(given.arms, [arm.name for arm in arms])
         with ended_by_signals(), tempfile.TemporaryDirectory(prefix="bench-peers-") as scratch:
-            warm(arms[0], Path(scratch))
+            if OURS in names:
+                warm(arms[0], Path(scratch))
             whole = compare(given, [arm for arm in arms if arm.name in names])
     except (NoSuchPeer, NoKernels, OtherSitting) as error:
         raise SystemExit(str(error)) from None
