@@ -106,7 +106,8 @@ def test_following_ends_with_the_engine(ctl: Ctl) -> None:
     assert (first["seq"], first["schema"]) == (1, "enginectl/v1")
     ctl.ok("stop", "t")
     out, _ = logs.communicate(timeout=20)
-    rest, _ = events.communicate(timeout=20)
+    rest = events.stdout.read()  # type: ignore[union-attr]  # communicate() would lose what readline() buffered
+    events.wait(20)
     assert (logs.returncode, events.returncode) == (0, 0)
     assert len(out.splitlines()) > 2
     assert [json.loads(line)["seq"] for line in rest.splitlines()] == list(range(2, 2 + len(rest.splitlines())))

@@ -108,9 +108,7 @@ def test_a_full_disk_is_named_by_what_is_kept_there(tmp_path: Path, monkeypatch:
         return SimpleNamespace(st_dev=int(path == state)) if path in (state, models) else kept(path, **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(os, "stat", two_disks)
-    monkeypatch.setattr(
-        checkup.shutil, "disk_usage", lambda path: SimpleNamespace(free=10 if path == state else 1 << 40)
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10 if path == state else 1 << 40))
     of_models, of_state = checkup.disk()
     assert (of_models.level, of_state.level) == ("ok", "warn")
     assert str(state) in of_state.fix and "ENGINECTL_STATE_DIR" in of_state.fix and "CACHE" not in of_state.fix
