@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from engine.config import DTYPES, KERNELS, EngineConfig, parse_size
+from engine.config import DIALECTS, DTYPES, KERNELS, EngineConfig, parse_size
 from engine.errors import ConfigError
 from engine.run import INIT_DEADLINE_S, Launch, run_engine_core
 
@@ -47,6 +47,7 @@ def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch
     )
     add("--orphan-grace", dest="orphan_grace_s", type=float, default=5.0, metavar="S")
     add("--client-byte-budget", default="256MiB", metavar="SIZE")
+    add("--dialect", choices=DIALECTS, default="auto", help="layout of outputs; default: as each client shows")
     add("--allow-unsafe-calls", action="store_true")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     given = vars(parser.parse_args(argv))

@@ -20,6 +20,7 @@ from engine.dialect import (
     detect_dialect_from_add,
     detect_dialect_from_ready,
     dialect_of_outputs,
+    forced_dialect,
     from_032,
     outputs_row,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "encode_outputs",
     "encode_request",
     "encode_value",
+    "forced_dialect",
     "utility_answer",
     "utility_failure",
 ]

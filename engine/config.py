@@ -15,6 +15,7 @@ from engine.errors import ConfigError
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 EXECUTORS = ("uniproc", "null")
 KERNELS = ("auto", "native", "eager")
+DIALECTS = ("auto", "0.25", "0.32")
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|tb|k|m|g|t|kib|mib|gib|tib)?\s*$", re.IGNORECASE)
 _SCALE = {
     "": 1,
@@ -72,6 +73,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     orphan_grace_s: float = 5.0
     client_byte_budget: int = 256 * 1024**2
     """Bytes of outputs a client may leave unread before its requests are aborted."""
+    dialect: str = "auto"
+    """The layout of outputs. auto: what each client shows of itself."""
     allow_unsafe_calls: bool = False
     """Permits utilities that write files (profile)."""
     log_level: str = "info"
@@ -83,6 +86,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ConfigError(f"executor {self.executor!r} is not known; one of {', '.join(EXECUTORS)} or module:Class")
         if self.kernels not in KERNELS:
             raise ConfigError(f"kernels {self.kernels!r} is not known; one of {', '.join(KERNELS)}")
+        if self.dialect not in DIALECTS:
+            raise ConfigError(f"dialect {self.dialect!r} is not known; one of {', '.join(DIALECTS)}")
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")

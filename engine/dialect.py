@@ -119,6 +119,11 @@ def detect_dialect_from_ready(vllm_version: str) -> Dialect:
     return Dialect.V032 if (int(match[1]), int(match[2])) >= (0, 32) else Dialect.V025
 
 
+def forced_dialect(setting: str) -> Dialect | None:
+    """What the setting `dialect` names; None for auto."""
+    return None if setting == "auto" else Dialect(setting)
+
+
 def dialect_of_outputs(body: Buffer) -> Dialect:
     """From the declared length of an engine's own message: 0.32 writes nine elements, 0.25 eight."""
     return Dialect.V032 if len(body) and body[0] == 0x99 else Dialect.V025

@@ -44,9 +44,11 @@ class OutputThread(threading.Thread):
         counters: Counters,
         client_byte_budget: int,
         last_words_s: float = LAST_WORDS_S,
+        dialect: Dialect | None = None,
     ) -> None:
+        """`dialect`: of every client, whatever they show."""
         super().__init__(name=NAME, daemon=True)
-        self.dialects: dict[int, Dialect] = {}
+        self.dialects = {client: dialect for client in range(len(addresses.outputs)) if dialect is not None}
         self.is_broken = False
         """It ended with an exception: what was queued, and the last words, have not been said."""
         self._context = context

@@ -17,6 +17,7 @@ from engine.config import EngineConfig
 from engine.core import EngineCore, Outputs
 from engine.counters import Counters
 from engine.deferred import Deferred
+from engine.dialect import forced_dialect
 from engine.errors import EngineBug, EngineDeadError, EngineStartError, RequestRefused
 from engine.executor.base import Executor
 from engine.handshake import Handshake
@@ -125,6 +126,7 @@ class EngineCoreProc(EngineCore):
             input_queue=self.input_queue,
             counters=self.counters,
             client_byte_budget=self.config.client_byte_budget,
+            dialect=forced_dialect(self.config.dialect),
         )
 
     def _wait_for_input_thread(self) -> None:

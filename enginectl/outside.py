@@ -19,7 +19,7 @@ from enginectl.units import parse_duration
 KINDS = ("enginectl", "vllm")
 VLLM_SETTINGS = frozenset(
     {"model", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_gpu_blocks", "dtype",
-     "seed", "enable_prefix_caching"}
+     "seed", "enable_prefix_caching", "dialect"}
 )  # fmt: skip
 """Settings of ours that a vLLM engine has too."""
 

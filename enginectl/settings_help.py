@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.config import DTYPES, EXECUTORS, KERNELS
+from engine.config import DIALECTS, DTYPES, EXECUTORS, KERNELS
 
 
 class Meaning(NamedTuple):
@@ -33,6 +33,7 @@ SETTINGS: dict[str, Meaning] = {
     "shutdown_timeout_s": Meaning("Seconds that a TERM to the engine lets requests finish; 0 aborts them."),
     "orphan_grace_s": Meaning("Seconds that requests get when the supervisor is gone."),
     "client_byte_budget": Meaning("Bytes of outputs that a client may leave unread before its requests are aborted."),
+    "dialect": Meaning("Which version's layout outputs have; auto takes what the other end shows of itself.", DIALECTS),
     "allow_unsafe_calls": Meaning("Permit utilities that write files.", _SWITCH),
     "log_level": Meaning("How much the engine's log says.", ("debug", "info", "warning", "error")),
 }

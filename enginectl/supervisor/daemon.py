@@ -18,6 +18,7 @@ import msgspec
 import zmq
 from msgspec import Raw
 
+from engine.codec import forced_dialect
 from engine.messages import EngineCoreOutput, EngineCoreOutputs, EngineCoreReadyResponse
 from engine.reports import EngineDescription
 from enginectl.control import ExitInfo, State
@@ -85,7 +86,8 @@ class Daemon:
         self.consumers: dict[str, Callable[[EngineCoreOutput], None]] = {}
         self.book = StatsBook()
         self.flight = FlightRing()
-        self.relay = Relay(self.loop, self.context, base, self)
+        forced = forced_dialect(str(settings.config.get("dialect", "auto")))
+        self.relay = Relay(self.loop, self.context, base, self, dialect=forced)
         self.calls = Calls(self.loop, self.relay)
         self.tables = Tables(self.loop, self.calls, lambda: self.kind.has_own_utilities)
         self.traffic = Traffic(self)

@@ -66,12 +66,20 @@ class Relay:
     """Main thread only. Never blocks: the queues to the engine have no limit, as the protocol wants it."""
 
     def __init__(
-        self, loop: Loop, context: zmq.Context[zmq.Socket[bytes]], base: Path, owner: RelayOwner, engine_index: int = 0
+        self,
+        loop: Loop,
+        context: zmq.Context[zmq.Socket[bytes]],
+        base: Path,
+        owner: RelayOwner,
+        engine_index: int = 0,
+        dialect: Dialect | None = None,
     ) -> None:
+        """`dialect`: the engine's, whatever it says of itself."""
         self.base = base
         self.identity = engine_index.to_bytes(2, "little")
         self.dialect = Dialect.UNKNOWN
         """Of the engine, from its ready response."""
+        self._forced = dialect
         self.response: EngineCoreReadyResponse | None = None
         self.passing: Callable[[Seat, list[bytes]], None] | None = None
         """Gets each message for an external client, before it is read here."""
@@ -216,7 +224,7 @@ class Relay:
         seat.has_response, seat.response_frame = True, frames[-1]
         if seat.is_own:
             self.response = response
-            self.dialect = detect_dialect_from_ready(response.vllm_version)
+            self.dialect = self._forced or detect_dialect_from_ready(response.vllm_version)
         self._maybe_up()
 
     def _maybe_up(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.codec import Dialect
 from tests.support.engine_process import EngineProcess, Running
 from tests.support.frontend import RawFrontend
 from tests.support.tiny_model import make_tiny_model
@@ -28,6 +29,16 @@ def test_handshake_shows_the_effective_limits(tiny_model: Path) -> None:
         assert (ready.num_gpu_blocks, ready.block_size, ready.max_model_len) == (8, 16, 128)
         assert ready.kv_cache_size_tokens == 128 and ready.kv_cache_max_concurrency == 1.0
         assert ready.dtype == "bfloat16" and ready.vllm_version == "0.25.1" and ready.max_num_seqs == 64
+
+
+def test_the_dialect_can_be_decided(tiny_model: Path) -> None:
+    """Whatever a client shows of itself: nine elements are 0.32's outputs, eight 0.25's."""
+    for decided, first_byte in (("0.32", 0x99), ("0.25", 0x98)):
+        with Running(tiny_model, executor="null", dialect=decided) as running:
+            for shown in (Dialect.V025, Dialect.V032):
+                running.frontend.dialect = shown
+                running.frontend.add(shown.value, [1, 2], max_tokens=1)
+                assert running.frontend.recv_output()[0][0] == first_byte
 
 
 def test_a_real_model_generates(tiny_model: Path) -> None:

@@ -68,6 +68,12 @@ def test_it_serves_and_stops_with_its_whole_group(rig: Rig) -> None:
     assert are_gone(pids)
 
 
+def test_its_dialect_can_be_decided(rig: Rig) -> None:
+    """A version that tells nothing, or something else than it speaks."""
+    settings = rig.settings("t", dialect="0.32")
+    assert len(generate(started(rig, settings), 5)) == 5
+
+
 def test_an_abort_is_told_by_us(rig: Rig) -> None:
     engine = started(rig, foreign(rig, step_ms="30"))
     stream = engine.generate(PROMPT, SamplingParams(max_tokens=500, ignore_eos=True), request_id="victim")
