@@ -71,6 +71,17 @@ def test_an_abort_and_its_stacks(alone: Ctl) -> None:
     assert stats["step"]["p50_ms"] and not stats["step"]["derived"]
 
 
+def test_a_core_that_is_stopped_is_a_stall(alone: Ctl) -> None:
+    core = status(alone, "v")["process"]["pid"]
+    running = alone.generate(tokens=60, name="v")
+    alone.wait_running(1, "v")
+    os.kill(core, signal.SIGSTOP)
+    wait_until(lambda: status(alone, "v")["state"] == "stalled", 20.0, "stalled")
+    os.kill(core, signal.SIGCONT)
+    assert running.wait(60) == 0
+    wait_until(lambda: status(alone, "v")["state"] == "idle", 20.0, "recovered")
+
+
 def test_a_drain_is_ours(ctl: Ctl, model: Path) -> None:
     start(ctl, model, "d")
     running = ctl.generate(tokens=60, name="d")

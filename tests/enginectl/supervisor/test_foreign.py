@@ -84,6 +84,19 @@ def test_an_abort_is_told_by_us(rig: Rig) -> None:
         list(stream)
 
 
+def test_a_core_that_is_stopped_is_a_stall(rig: Rig) -> None:
+    engine = started(rig, foreign(rig, step_ms="20"))
+    stream = engine.generate(PROMPT, SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True))
+    found, process = list(next(stream).token_ids), engine.status().process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    with connect("t") as other:
+        wait_until(lambda: other.status().state == "stalled", 15.0, "stalled")
+        os.kill(process.pid, signal.SIGCONT)
+        wait_until(lambda: other.status().state in ("busy", "idle"), 15.0, "recovered")
+    assert len(found) + sum(len(chunk.token_ids) for chunk in stream) == 60
+
+
 def test_its_drain_is_a_cordon_and_a_wait(rig: Rig) -> None:
     engine = started(rig, foreign(rig, step_ms="20"))
     stream = engine.generate(PROMPT, SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True))
