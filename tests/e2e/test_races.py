@@ -13,6 +13,17 @@ pytestmark = [pytest.mark.e2e, pytest.mark.fault]
 MANY = 10
 
 
+def test_twenty_starts_give_one_engine_and_its_result_to_all_who_asked_for_it(ctl: Ctl) -> None:
+    words = ["start", "t", "--model", str(ctl.make_model()), "--set", "executor=null", "-o", "json"]
+    children = [ctl.popen(*words) for _ in range(18)] + [ctl.popen(*words, "--set", "seed=5") for _ in range(2)]
+    documents = [json.loads(child.communicate(timeout=120)[0]) for child in children]
+    codes = sorted(child.returncode for child in children)
+    assert codes in ([0] * 18 + [7] * 2, [0] * 2 + [7] * 18), documents
+    served = [document for document in documents if document["kind"] == "Engine"]
+    assert sum(document["changed"] for document in served) == 1
+    assert len({document["process"]["pid"] for document in served}) == 1
+
+
 def test_parallel_restarts_end_with_an_engine_that_serves_and_parallel_stops_with_none(ctl: Ctl) -> None:
     ctl.start("t", executor="null")
     restarts = [ctl.popen("restart", "t", "-o", "json") for _ in range(MANY)]

@@ -21,6 +21,9 @@ def test_start_returns_when_ready_and_again_is_success(ctl: Ctl) -> None:
     again = ctl.ok("start", "t", "-o", "json").document
     assert again["changed"] is False
     assert again["state"] == "idle"
+    assert [phase["name"] for phase in again["phases"]] == [
+        "spawn", "handshake", "load weights", "kv cache", "warm-up"
+    ]  # fmt: skip
     other = ctl("start", "t", "--set", "max_num_seqs=7", "-o", "json")
     assert other.code == 7
     assert "max_num_seqs: running default, asked 7" in other.document["cause"]

@@ -16,12 +16,15 @@ from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
 
 class PacedExecutor(NullExecutor):
     """PACED_STEP_MS a step; PACED_LOAD_S while the weights are "read"; PACED_FAIL_FILE makes a load fail while it
-    exists; PACED_CHILD=1 leaves a child that ignores TERM; PACED_DEADLOCK_FILE blocks a step while it exists."""
+    exists; PACED_NOISE_MB is how much it then says; PACED_CHILD=1 leaves a child that ignores TERM;
+    PACED_DEADLOCK_FILE blocks a step while it exists."""
 
     def load_model(self, progress: Progress) -> ModelInfo:
         if os.path.exists(os.environ.get("PACED_FAIL_FILE", "")):
             raise RuntimeError("weights are broken on purpose")
         time.sleep(float(os.environ.get("PACED_LOAD_S", "0")))
+        for number in range(int(os.environ.get("PACED_NOISE_MB", "0")) * 1024):
+            print(f"{number:08d} {'noise ' * 169}")
         if os.environ.get("PACED_CHILD"):
             code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(999)"
             self.child = subprocess.Popen([sys.executable, "-S", "-c", code])

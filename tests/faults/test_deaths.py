@@ -1,0 +1,52 @@
+"""However an engine dies, and however much it says: everybody who waits hears it, and the disk does not fill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from enginectl.client import connect
+from enginectl.errors import EngineDied
+from enginectl.supervisor.logs import KEEP, MAX_BYTES
+from tests.faults.test_supervisor import Background, await_inflight, generate, pids
+from tests.support.rig import Rig
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.fault
+SEEN_S = 2.0
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGXCPU], ids=lambda n: n.name
+)
+def test_a_death_by_any_signal_is_seen_at_once_and_named(rig: Rig, number: signal.Signals) -> None:
+    engine = rig.start(env={"PACED_STEP_MS": "20"})
+    waiting = generate("t", 1500)
+    await_inflight(engine, 1)
+    views = Background(lambda: list(connect("t").watch()))
+    _, process = pids(engine)
+    killed_at = time.time()
+    os.kill(process.pid, number)
+    name = f"{int(number)} {number.name.removeprefix('SIG')}"
+    waiting.join(10.0)
+    assert isinstance(waiting.error, EngineDied) and f"signal {name}" in str(waiting.error)
+    views.join(10.0)
+    assert isinstance(views.value, list)
+    ended = views.value[-1].last_exit
+    assert (ended.signal, ended.requested) == (name, False)
+    assert ended.at - killed_at < SEEN_S
+    wait_until(lambda: rig.entry().liveness == "dead", 10.0, "the post-mortem")
+    assert rig.entry().view().last_exit.signal == name  # type: ignore[union-attr]
+
+
+def test_an_engine_that_talks_without_end_fills_no_disk(rig: Rig) -> None:
+    megabytes = (KEEP + 1) * MAX_BYTES // 1024**2
+    rig.start(env={"PACED_NOISE_MB": str(megabytes)})
+    paths = rig.entry().paths
+    logs = sorted(path for path in paths.state.iterdir() if path.name.startswith("engine.log"))
+    assert [path.name for path in logs] == ["engine.log", *(f"engine.log.{n}" for n in range(1, KEEP))]
+    assert all(path.stat().st_size <= MAX_BYTES for path in logs)
+    assert sum(path.stat().st_size for path in logs) > MAX_BYTES  # the youngest part of it is there
