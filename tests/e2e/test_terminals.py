@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -184,3 +185,20 @@ def test_what_is_felt_as_instant_imports_nothing_slow(served: Ctl, tmp_path: Pat
     )
     result = served.ok(*args, PYTHONPATH=f"{tmp_path}:{served.env['PYTHONPATH']}")
     assert result.err.splitlines()[-1].split() == ["LOADED"]
+
+
+def cpu_s(ctl: Ctl, *command: str) -> float:
+    """What a process of it takes, the best of three: time that others take from it does not count."""
+    spent = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, *command], env=ctl.env, cwd=ctl.base, capture_output=True, timeout=60, check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(spent)
+
+
+def test_status_costs_at_most_twice_its_libraries(served: Ctl) -> None:
+    assert cpu_s(served, "-m", "enginectl", "status", "t") <= 2 * cpu_s(served, "-c", "import typer, zmq, msgspec")
