@@ -42,6 +42,8 @@ MAX_READY_RESPONSE_BYTES = 1024**2
 MAX_CLIENTS = 256
 """Input addresses in INIT."""
 
+MAX_OUTPUT_FRAME_BYTES = 1024**3
+"""MAXMSGSIZE where an engine's outputs are read; a wide prompt_logprobs is one frame."""
 MAX_OUTPUT_FRAMES = 65_536
 """Frames in one message from an engine: a body and the long arrays of a whole step."""
 MAX_TENSOR_DIMENSIONS = 8

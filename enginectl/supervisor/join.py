@@ -19,7 +19,7 @@ from engine.codec import decode_init, encode_message
 from engine.errors import ProtocolError
 from engine.messages import ENGINE_CORE_DEAD, EngineHandshakeMetadata, HandshakeStatus
 from enginectl.supervisor.loop import Loop
-from enginectl.supervisor.seats import CLIENT_HWM, HANDSHAKE_BYTES, receive
+from enginectl.supervisor.seats import CLIENT_HWM, receive
 
 RETRY_S = 0.5
 SILENCE_S = 15.0
@@ -154,7 +154,7 @@ class FrontendLink:
         self._spoke_at = None
         sock = self.new_socket(zmq.DEALER)
         sock.setsockopt(zmq.IDENTITY, self.identity)
-        sock.setsockopt(zmq.MAXMSGSIZE, HANDSHAKE_BYTES)
+        sock.setsockopt(zmq.MAXMSGSIZE, limits.MAX_READY_RESPONSE_BYTES)
         self._handshake = Watched(self.loop, sock, self._on_handshake_event)
         self.loop.watch(sock, self._read_handshake)
         try:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import zmq
 
+from engine import limits
 from engine.codec import (
     Dialect,
     decode_outputs,
@@ -37,7 +38,7 @@ from engine.messages import (
 )
 from enginectl.errors import EngineDied
 from enginectl.supervisor.loop import Loop
-from enginectl.supervisor.seats import HANDSHAKE_BYTES, Seat, discard, receive, router
+from enginectl.supervisor.seats import Seat, discard, receive, router
 
 MAX_PER_TURN = 64
 """Messages taken from one socket before the others get their turn."""
@@ -95,7 +96,7 @@ class Relay:
         self.handshake_path = base / "hs.sock"
         self._tcp_address = ""
         self._is_tcp = False
-        self.handshake = router(context, HANDSHAKE_BYTES)
+        self.handshake = router(context, limits.MAX_READY_RESPONSE_BYTES)
         self.seats = [Seat(context, 0, base, is_own=True)]
         loop.watch(self.handshake, self._read_handshake)
         for seat in self.seats:

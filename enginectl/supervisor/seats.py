@@ -10,8 +10,8 @@ from pathlib import Path
 
 import zmq
 
-HANDSHAKE_BYTES = 1024**2
-OUTPUT_BYTES = 2**30
+from engine import limits
+
 CLIENT_HWM = 1000
 """Messages of an external client that may wait here; beyond that the engine keeps them, within its own budget."""
 
@@ -27,11 +27,11 @@ class Seat:
         """As the engine sent it."""
         names = ("in.sock", "out.sock") if is_own else (f"in{index}.sock", f"out{index}.sock")
         self.input_path, self.output_path = base / names[0], base / names[1]
-        self.input = router(context, OUTPUT_BYTES)
+        self.input = router(context, limits.MAX_OUTPUT_FRAME_BYTES)
         self.output = context.socket(zmq.PULL)
         self.output.setsockopt(zmq.LINGER, 0)
         self.output.setsockopt(zmq.RCVHWM, 0 if is_own else CLIENT_HWM)
-        self.output.setsockopt(zmq.MAXMSGSIZE, OUTPUT_BYTES)
+        self.output.setsockopt(zmq.MAXMSGSIZE, limits.MAX_OUTPUT_FRAME_BYTES)
 
     def bind(self) -> None:
         """Binds what has no socket file: at first, and after the runtime directory was removed."""
