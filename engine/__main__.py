@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from engine.config import DIALECTS, DTYPES, KERNELS, EngineConfig, parse_size
+from engine.config import DIALECTS, DTYPES, KERNELS, QUANTIZATIONS, EngineConfig, parse_size
 from engine.errors import ConfigError
 from engine.run import INIT_DEADLINE_S, Launch, run_engine_core
 
@@ -35,6 +35,7 @@ def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch
     add("--executor", default="uniproc", help="uniproc, null or module:Class")
     add("--device", default="auto")
     add("--kernels", choices=KERNELS, default="auto", help="compiled steps, or torch alone; default: when built")
+    add("--quantization", choices=QUANTIZATIONS, default="none", help="round weights to 8 or 4 bits at load")
     add("--threads", type=int, metavar="N")
     add("--seed", type=int, default=0)
     add(

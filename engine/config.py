@@ -15,6 +15,7 @@ from engine.errors import ConfigError
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 EXECUTORS = ("uniproc", "null")
 KERNELS = ("auto", "native", "eager")
+QUANTIZATIONS = ("none", "int8", "int4")
 DIALECTS = ("auto", "0.25", "0.32")
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(b|kb|mb|gb|tb|k|m|g|t|kib|mib|gib|tib)?\s*$", re.IGNORECASE)
 _SCALE = {
@@ -66,6 +67,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     device: str = "auto"
     kernels: str = "auto"
     """auto: compiled steps as soon as they are built, torch until then; native: wait for them; eager: torch alone."""
+    quantization: str = "none"
+    """int8 or int4: weights are rounded to that many bits at load, for speed and memory; results change a little."""
     threads: int | None = None
     seed: int = 0
     shutdown_timeout_s: float = 0.0
@@ -88,6 +91,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ConfigError(f"kernels {self.kernels!r} is not known; one of {', '.join(KERNELS)}")
         if self.dialect not in DIALECTS:
             raise ConfigError(f"dialect {self.dialect!r} is not known; one of {', '.join(DIALECTS)}")
+        if self.quantization not in QUANTIZATIONS:
+            raise ConfigError(f"quantization {self.quantization!r} is not known; one of {', '.join(QUANTIZATIONS)}")
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")

@@ -44,6 +44,8 @@ class EngineDescription(Struct, kw_only=True):
     dtype: str
     compute_dtype: str
     threads: int
+    quantization: str = "none"
+    """What the weights were rounded to at load: none, int8 or int4."""
     kernels: str = ""
     """Which code computes the steps: eager, building or native, and why."""
     asked: dict[str, str | int | float | bool | None] = {}

@@ -90,6 +90,7 @@ def describe(engine: EngineCoreProc) -> EngineDescription:
         dtype=model.dtype,
         compute_dtype=model.compute_dtype,
         threads=config.threads or len(os.sched_getaffinity(0)),
+        quantization=config.quantization,
         kernels=engine.executor.kernels,
         asked=msgspec.to_builtins(config),
         ready=engine.ready,

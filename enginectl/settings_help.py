@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.config import DIALECTS, DTYPES, EXECUTORS, KERNELS
+from engine.config import DIALECTS, DTYPES, EXECUTORS, KERNELS, QUANTIZATIONS
 
 
 class Meaning(NamedTuple):
@@ -28,6 +28,7 @@ SETTINGS: dict[str, Meaning] = {
     "executor": Meaning("What computes; null computes nothing, module:Class is one of your own.", EXECUTORS),
     "device": Meaning("Where it computes.", ("auto", "cpu", "cuda")),
     "kernels": Meaning("Compiled steps as soon as they are built (auto), always (native), or never (eager).", KERNELS),
+    "quantization": Meaning("Round weights to so many bits at load: smaller, faster, less exact.", QUANTIZATIONS),
     "threads": Meaning("Threads of one step; without it as many as there are cores."),
     "seed": Meaning("Of the sampling of requests that bring none."),
     "shutdown_timeout_s": Meaning("Seconds that a TERM to the engine lets requests finish; 0 aborts them."),

@@ -85,11 +85,16 @@ def ready_lines(view: EngineView) -> list[str]:
             (
                 "limits",
                 f"{text.number(ready.max_num_seqs)} seqs, {text.number(ready.max_num_batched_tokens)} batched tokens"
-                f"   dtype {ready.dtype}   tp={ready.tensor_parallel_size} pp={ready.pipeline_parallel_size} "
+                f"   dtype {ready.dtype}{_rounded(view)}   tp={ready.tensor_parallel_size} pp={ready.pipeline_parallel_size} "
                 f"dp={ready.data_parallel_size}",
             ),
         ]
     )
+
+
+def _rounded(view: EngineView) -> str:
+    bits = view.asked.get("quantization", "none")
+    return "" if bits in ("none", None) else f" ({bits} weights)"
 
 
 def _outside(view: EngineView) -> list[str]:

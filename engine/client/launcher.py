@@ -32,6 +32,7 @@ _OPTIONS = {
     "num_gpu_blocks": "--num-gpu-blocks",
     "executor": "--executor",
     "kernels": "--kernels",
+    "quantization": "--quantization",
     "threads": "--threads",
     "device": "--device",
     "seed": "--seed",

@@ -29,6 +29,7 @@ from engine.model.loader import LayerWeights, Target, Weights, load_weights
 from engine.model.native.bindings import Library
 from engine.model.native.decoder import NativeDecoder
 from engine.model.native.kernels import Kernels
+from engine.model.quantise import BITS, round_weights
 from engine.model.sampler import Sampler
 from engine.model.sampler_state import SamplerState
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
@@ -49,7 +50,8 @@ class UniProcExecutor(Executor):
         self.worker: Worker | None = None
         # Outlives sleep, so that the random numbers do not begin anew.
         self._sampler = Sampler(config.seed, self.target.device)
-        self._kernels = Kernels(config.kernels, self.model, self.target)
+        self._bits = BITS[config.quantization]
+        self._kernels = Kernels(config.kernels, self.model, self.target, self._bits)
         self._decoder: Decoder | NativeDecoder | None = None
         self._num_blocks = 0
         self._profiler: torch.profiler.profile | None = None
@@ -160,7 +162,7 @@ class UniProcExecutor(Executor):
         if library is not None:
             self._decoder = self._load_native(library, positions, progress)
             return
-        decoder = Decoder(self.model, self._read_weights(self.target, progress), positions)
+        decoder = Decoder(self.model, round_weights(self._read_weights(self.target, progress), self._bits), positions)
         self._decoder = decoder
         self._kernels.arrive_later(lambda library: self._pack(library, decoder))
 
@@ -192,7 +194,8 @@ class UniProcExecutor(Executor):
 
     def _new_native(self, library: Library, rope: Tensor) -> NativeDecoder:
         threads = self.config.threads or available_cores()
-        return NativeDecoder(library, self.model, rope, self.target.storage, threads, self.config.block_size)
+        storage, block_size = self.target.storage, self.config.block_size
+        return NativeDecoder(library, self.model, rope, storage, threads, block_size, bits=self._bits)
 
     def _exchange(self) -> None:
         """Between two steps: what was written stays, what computes is another. Frees what torch computed with."""

@@ -22,7 +22,7 @@ class Vector(IntEnum):
 class Sizes(Structure):
     _fields_ = [
         *((name, c_int32) for name in ("vocab", "hidden", "inner", "layers", "heads", "kv_heads", "dim", "block_size")),
-        *((name, c_int32) for name in ("threads", "weights_are_bfloat16", "cache_is_bfloat16", "pairs")),
+        *((name, c_int32) for name in ("threads", "weights_are_bfloat16", "cache_is_bfloat16", "pairs", "bits")),
         ("epsilon", c_float),
     ]
 
@@ -56,6 +56,9 @@ class Library:
         self.free = _function(library, "ek_free", None, c_void_p)
         self.threads = _function(library, "ek_threads", c_int, c_void_p)
         self.set_matrix = _function(library, "ek_set_matrix", c_int, c_void_p, c_int, c_int, c_void_p, c_int, c_int)
+        self.set_codes = _function(
+            library, "ek_set_codes", c_int, c_void_p, c_int, c_int, c_void_p, c_void_p, c_void_p, c_int
+        )
         self.set_vector = _function(library, "ek_set_vector", None, c_void_p, c_int, c_int, c_void_p)
         self.step = _function(library, "ek_step", c_int, c_void_p, POINTER(Batch))
         self.logits = _function(library, "ek_logits", c_int, c_void_p, c_void_p, c_int, c_void_p)

@@ -17,9 +17,12 @@ from engine.model.inputs import Row
 from engine.model.loader import LayerWeights, Weights
 from engine.model.native.bindings import Library
 from engine.model.native.decoder import NativeDecoder
+from engine.model.quantise import round_weights
 
 _TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.02}
 """Of the largest logit. Bfloat16 rounds K, V and, on some CPUs, activations, where the reference rounds nothing."""
+_CODED_TOLERANCE = 5e-4
+"""Weights are the same, activations rounded to 16 bits of the largest."""
 _SIZES = ((76, 90, 26), (128, 192, 64))
 """Hidden, inner, of a head."""
 _BLOCK_SIZE = 8
@@ -31,16 +34,16 @@ class CheckFailed(EngineError):
     """The library computes something else than torch."""
 
 
-def check_library(library: Library, storage: torch.dtype, threads: int = 2) -> None:
+def check_library(library: Library, storage: torch.dtype, threads: int = 2, bits: int = 0) -> None:
     """Three prompts of which one is continued while the others decode, all against the eager path."""
     for hidden, inner, dim in _SIZES:
-        _check_sizes(library, storage, threads, _config(hidden, inner, dim))
+        _check_sizes(library, storage, threads, _config(hidden, inner, dim), bits)
 
 
-def _check_sizes(library: Library, storage: torch.dtype, threads: int, config: ModelConfig) -> None:
+def _check_sizes(library: Library, storage: torch.dtype, threads: int, config: ModelConfig, bits: int) -> None:
     weights = _weights(config, storage)
-    eager = Decoder(config, weights, 256)
-    native = NativeDecoder(library, config, rope_table(config, 256), storage, threads, _BLOCK_SIZE)
+    eager = Decoder(config, round_weights(weights, bits), 256)
+    native = NativeDecoder(library, config, rope_table(config, 256), storage, threads, _BLOCK_SIZE, bits=bits)
     try:
         native.take(weights, threads)
         caches = [KVCache(config, _NUM_BLOCKS, _BLOCK_SIZE, dtype, _CPU) for dtype in (torch.float32, storage)]
@@ -50,19 +53,19 @@ def _check_sizes(library: Library, storage: torch.dtype, threads: int, config: M
             expected = eager.logits(eager.run(rows, caches[0]))
             hidden = native.run(rows, caches[1])
             found = native.logits(hidden)
-            _compare(expected, found, storage, number)
+            _compare(expected, found, max(_TOLERANCE[storage], _CODED_TOLERANCE if bits else 0), number)
             if native.greedy(hidden)[0] != found.argmax(-1).tolist():
                 raise CheckFailed(f"step {number}: the greedy tokens are not those of the logits")
     finally:
         native.close()
 
 
-def _compare(expected: Tensor, found: Tensor, storage: torch.dtype, number: int) -> None:
+def _compare(expected: Tensor, found: Tensor, tolerance: float, number: int) -> None:
     scale = float(expected.abs().max())
     distance = float((expected - found).abs().max())
     # Written so that a NaN fails.
-    if not distance <= _TOLERANCE[storage] * scale:
-        raise CheckFailed(f"step {number}: logits of up to {scale:.2f} differ by {distance:.2g} in {storage}")
+    if not distance <= tolerance * scale:
+        raise CheckFailed(f"step {number}: logits of up to {scale:.2f} differ by {distance:.2g}")
 
 
 def _config(hidden: int, inner: int, dim: int) -> ModelConfig:

@@ -17,6 +17,7 @@ from engine.model.config import ModelConfig
 from engine.model.inputs import Row
 from engine.model.loader import LayerWeights, Weights
 from engine.model.native.bindings import Batch, Library, Matrix, Sizes, Vector
+from engine.model.quantise import HEAD_BITS, Codes, encode
 
 STORAGE = (torch.float32, torch.bfloat16)
 
@@ -33,12 +34,15 @@ class NativeDecoder:
         threads: int,
         block_size: int,
         pairs: bool = True,
+        bits: int = 0,
     ) -> None:
-        """`pairs`: with bfloat16 weights, round activations too where the CPU multiplies pairs of bfloat16."""
+        """`pairs`: with bfloat16 weights, round activations too where the CPU multiplies pairs of bfloat16.
+        `bits`: 8 or 4 keeps weights as codes (quantise.py) and rounds activations to 16 bits of the largest."""
         if not can_run(config, storage):
             raise ValueError(f"the compiled step does not run this model in {storage}")
         self.config = config
         self.storage = storage
+        self.bits = bits
         self.rope = rope
         self.device = rope.device
         self.description: str = library.description().decode()
@@ -60,6 +64,7 @@ class NativeDecoder:
             weights_are_bfloat16=is_bf16,
             cache_is_bfloat16=is_bf16,
             pairs=pairs,
+            bits=bits,
             epsilon=config.rms_norm_eps,
         )
         self._model: int | None = library.new(sizes)
@@ -110,6 +115,9 @@ class NativeDecoder:
             self._set_vector(0, Vector.EMBEDDING, self._keep(embedding.to(self.storage)))
 
     def _set_matrix(self, layer: int, name: Matrix, matrix: Tensor, threads: int) -> None:
+        if self.bits:
+            self._set_codes(layer, name, encode(matrix, HEAD_BITS if name is Matrix.HEAD else self.bits), threads)
+            return
         source = matrix.contiguous()
         is_bf16 = source.dtype == torch.bfloat16
         if not is_bf16 or self.storage != torch.bfloat16:
@@ -117,6 +125,12 @@ class NativeDecoder:
         if self._library.set_matrix(self._model, layer, name, source.data_ptr(), is_bf16, threads):
             raise MemoryError("no memory for the packed weights")
         self.weight_bytes += source.numel() * self.storage.itemsize
+
+    def _set_codes(self, layer: int, name: Matrix, coded: Codes, threads: int) -> None:
+        parts = [coded.codes.contiguous(), coded.scales.contiguous(), coded.lows.contiguous()]
+        if self._library.set_codes(self._model, layer, name, *(part.data_ptr() for part in parts), threads):
+            raise MemoryError("no memory for the packed weights")
+        self.weight_bytes += coded.codes.numel() * coded.bits // 8 + coded.scales.numel() * 4
 
     def _set_vector(self, layer: int, name: Vector, values: Tensor) -> None:
         self._library.set_vector(self._model, layer, name, values.data_ptr())

@@ -29,11 +29,13 @@ Pack = Callable[[Library], NativeDecoder]
 class Kernels:
     """`state`: eager, building or native; `detail`: the kind of CPU code, or why there is none."""
 
-    def __init__(self, setting: str, config: ModelConfig, target: Target) -> None:
+    def __init__(self, setting: str, config: ModelConfig, target: Target, bits: int = 0) -> None:
+        """`bits`: of quantise.py."""
         self.state = "eager"
         self.detail = "as set"
         self._setting = setting
         self._storage = target.storage
+        self._bits = bits
         self._wanted = setting != "eager"
         self._thread: threading.Thread | None = None
         self._build: Build | None = None
@@ -122,7 +124,7 @@ class Kernels:
             library = Library(file)
         except (OSError, AttributeError) as error:
             raise BuildError(f"{file.name} cannot be loaded: {error}") from None
-        check_library(library, self._storage)
+        check_library(library, self._storage, bits=self._bits)
         return library
 
     def _refuse(self, why: str) -> None:

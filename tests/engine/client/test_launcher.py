@@ -20,6 +20,7 @@ EVERY_SETTING = {
     "executor": "module.of:Mine",
     "device": "cpu",
     "kernels": "eager",
+    "quantization": "int8",
     "threads": 2,
     "seed": 5,
     "shutdown_timeout_s": 1.5,

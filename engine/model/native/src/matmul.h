@@ -8,20 +8,23 @@
 #include "vector.h"
 
 #include "pool.h"
+#include "quantised.h"
 #include "tiles.h"
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
 #endif
 
 #define PANEL (2 * W)
-#define UNITS_AHEAD 512 /* memory answers in this time, with one row as with eight */
 #define TILE_MOST (W == 16 ? 12 : 6) /* rows of one tile: two accumulators each must stay in registers */
 #define MAX_ROWS (W == 16 ? 32 : 6)  /* rows of one call: two tile registers of them */
 #define MAX_UNIT 4                  /* panels of one tile */
 
 typedef float float_alias __attribute__((may_alias));
-/* PAIRS: the rows are bfloat16 too, and the CPU multiplies pairs. WIDENED: as BFLOAT16, and what was widened is kept. */
-enum kind { FLOAT32, BFLOAT16, PAIRS, WIDENED };
+/* PAIRS: the rows are bfloat16 too, and the CPU multiplies pairs. WIDENED: as BFLOAT16, and what was widened is kept.
+ * INT8, INT4: quantised.h. */
+enum kind { FLOAT32, BFLOAT16, PAIRS, WIDENED, INT8, INT4 };
+INLINE int is_whole(enum kind kind) { return kind == INT8 || kind == INT4; }
+INLINE int bits_of(enum kind kind) { return kind == INT8 ? 8 : 4; }
 
 INLINE vf add_pair_products(vf sum, vu a, vu b) {
 #if defined(__AVX512BF16__) && W == 16 && !defined(EMULATE_PAIRS)
@@ -34,15 +37,6 @@ INLINE vf add_pair_products(vf sum, vu a, vu b) {
 #define HAS_PAIRS 1
 #else
 #define HAS_PAIRS 0
-#endif
-
-/* Stops the compiler from moving loads so early that sums are spilled to memory and back. */
-#if defined(__AVX512F__) && W == 16
-#define KEEP_IN_REGISTER(v) __asm__("" : "+v"(v))
-#elif defined(__AVX__) && W == 8
-#define KEEP_IN_REGISTER(v) __asm__("" : "+x"(v))
-#else
-#define KEEP_IN_REGISTER(v)
 #endif
 
 /* Left to choose, compilers move sums about between the two halves of a pair: a fifth of the speed with AVX2. */
@@ -162,6 +156,10 @@ static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
         return;
     }
 #endif
+    if (is_whole(kind)) {
+        run_whole_tiles(bits_of(kind), rows, count, a, lda, b, panel, steps, out, ldo);
+        return;
+    }
     int most = most_panels(rows);
     for (int p = 0; p < count; p += most)
         run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo, wide);
@@ -169,7 +167,7 @@ static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
 
 struct matrix {
     int outputs, inputs, panels;
-    enum kind kind; /* FLOAT32 or BFLOAT16 */
+    enum kind kind; /* FLOAT32, BFLOAT16, INT8 or INT4 */
     size_t panel;   /* units */
     uint32_t *data;
 };
@@ -299,7 +297,7 @@ static void product_task(void *argument, int task, int thread) {
     int panel0 = task / p->row_tasks * p->group, panel1 = MIN(panel0 + p->group, m->panels);
     int part = task % p->row_tasks;
     int row0 = (int)((int64_t)p->rows * part / p->row_tasks), row1 = (int)((int64_t)p->rows * (part + 1) / p->row_tasks);
-    int steps = m->kind == FLOAT32 ? m->inputs : m->inputs / 2;
+    int steps = m->kind == FLOAT32 ? m->inputs : is_whole(m->kind) ? padded_inputs(m->inputs) / 2 : m->inputs / 2;
     int most = most_rows(p->kind, steps), blocks = (row1 - row0 + most - 1) / most;
     if (p->kind == BFLOAT16 && blocks >= WIDEN_FROM) {
         widened_rows(p, panel0, panel1, row0, row1, blocks, thread);

@@ -33,7 +33,7 @@ EXPORT struct model *ek_new(const struct sizes *sizes) {
     }
     m->layout = (struct layout){sizes->heads, sizes->kv_heads, sizes->dim, sizes->block_size,
                                 sizes->cache_is_bfloat16 ? BFLOAT16 : FLOAT32, 1.0f / sqrtf((float)sizes->dim)};
-    m->rows_kind = !sizes->weights_are_bfloat16 ? FLOAT32 : sizes->pairs && HAS_PAIRS ? PAIRS : BFLOAT16;
+    m->rows_kind = sizes->bits ? INT8 : !sizes->weights_are_bfloat16 ? FLOAT32 : sizes->pairs && HAS_PAIRS ? PAIRS : BFLOAT16;
     pool_start(&m->pool, sizes->threads);
     return m;
 }
@@ -60,25 +60,49 @@ EXPORT int ek_threads(struct model *m) { return m->pool.threads; }
 enum { QKV, O, GATE, UP, DOWN, HEAD };
 enum { INPUT_NORM, POST_NORM, Q_NORM, K_NORM, QKV_BIAS, O_BIAS, FINAL_NORM, ROPE, EMBEDDING };
 
-/* `from` (rows, inputs) of the named matrix, read only during the call. Gate and up share one, in turns. */
-EXPORT int ek_set_matrix(struct model *m, int layer, int name, const void *from, int is_bfloat16, int threads) {
+/* Which matrix, which rows and panels of it are meant, and its shape; gate and up share one, in turns. Returns in how
+ * many parts it comes. */
+static int find_matrix(struct model *m, int layer, int name, struct packing *p, int *outputs, int *inputs) {
     const struct sizes *s = &m->sizes;
     struct layer *l = &m->layers[layer];
-    enum kind kind = s->weights_are_bfloat16 ? BFLOAT16 : FLOAT32;
-    int q = s->heads * s->dim, qkv = q + 2 * s->kv_heads * s->dim;
-    struct packing p = {NULL, from, is_bfloat16, 0, 0, 1};
-    int inputs = name == O ? q : name == DOWN ? s->inner : s->hidden;
+    int q = s->heads * s->dim;
     struct matrix *matrices[] = {&l->qkv, &l->o, &l->gate_up, &l->gate_up, &l->down, &m->head};
-    int rows[] = {qkv, s->hidden, s->inner, s->inner, s->hidden, s->vocab};
-    int is_half = name == GATE || name == UP;
-    p.matrix = matrices[name];
-    p.rows = rows[name];
-    p.first = name == UP;
-    p.step = is_half ? 2 : 1;
-    if (shape_matrix(p.matrix, is_half ? 2 * s->inner : p.rows, inputs, kind, p.step) != 0) return -1;
-    int panels = (p.rows + PANEL - 1) / PANEL;
-    if (threads > 1) pool_run(&m->pool, pack_task, &p, panels);
-    else for (int panel = 0; panel < panels; panel++) pack_task(&p, panel, 0);
+    int rows[] = {q + 2 * s->kv_heads * s->dim, s->hidden, s->inner, s->inner, s->hidden, s->vocab};
+    int parts = name == GATE || name == UP ? 2 : 1;
+    p->matrix = matrices[name];
+    p->rows = rows[name];
+    p->first = name == UP;
+    p->step = parts;
+    *outputs = parts * p->rows;
+    *inputs = name == O ? q : name == DOWN ? s->inner : s->hidden;
+    return parts;
+}
+
+static void pack_panels(struct model *m, task_fn run, void *packing, int rows, int threads) {
+    int panels = (rows + PANEL - 1) / PANEL;
+    if (threads > 1) pool_run(&m->pool, run, packing, panels);
+    else for (int panel = 0; panel < panels; panel++) run(packing, panel, 0);
+}
+
+/* `from` (rows, inputs) of the named matrix, read only during the call. */
+EXPORT int ek_set_matrix(struct model *m, int layer, int name, const void *from, int is_bfloat16, int threads) {
+    struct packing p = {.from = from, .is_bfloat16 = is_bfloat16};
+    int outputs, inputs, parts = find_matrix(m, layer, name, &p, &outputs, &inputs);
+    enum kind kind = m->sizes.weights_are_bfloat16 ? BFLOAT16 : FLOAT32;
+    if (shape_matrix(p.matrix, outputs, inputs, kind, parts) != 0) return -1;
+    pack_panels(m, pack_task, &p, p.rows, threads);
+    return 0;
+}
+
+/* The named matrix as codes (packing.h), read only during the call. The head is always of 8 bits. */
+EXPORT int ek_set_codes(struct model *m, int layer, int name, const uint8_t *codes, const float *scales,
+                        const float *lows, int threads) {
+    struct packing place = {0};
+    int outputs, inputs, parts = find_matrix(m, layer, name, &place, &outputs, &inputs);
+    enum kind kind = m->sizes.bits == 8 || name == HEAD ? INT8 : INT4;
+    if (shape_matrix(place.matrix, outputs, inputs, kind, parts) != 0) return -1;
+    struct code_packing p = {place.matrix, codes, scales, lows, place.rows, place.first, place.step};
+    pack_panels(m, pack_code_task, &p, p.rows, threads);
     return 0;
 }
 
@@ -100,7 +124,7 @@ struct token_job { /* what is done token by token: a range of tokens is a task *
     const float *from, *weight;
     void *to;
     enum kind to_kind;
-    int layer_number, tokens, per_task;
+    int layer_number, tokens, per_task, inputs;
 };
 
 static void embed_token(const struct model *m, int64_t id, float *x) {
@@ -171,10 +195,25 @@ static void normalise(struct model *m, const float *from, const float *weight, i
     each_token(&job, norm_task, m->sizes.hidden);
 }
 
+static void whole_task(void *argument, int task, int thread) {
+    const struct token_job *job = argument;
+    (void)thread;
+    int inputs = job->inputs, units = whole_row_units(inputs);
+    for (int t = task * job->per_task; t < MIN(job->tokens, (task + 1) * job->per_task); t++)
+        write_whole_row(job->from + (size_t)t * inputs, inputs, (uint32_t *)job->to + (size_t)t * units);
+}
+
+/* For coded weights `a` is brought into their form first: it must be complete. */
 static struct product product_of(struct model *m, const struct matrix *matrix, const void *a, int rows,
                                  enum finish finish, void *out, size_t ldo) {
     size_t units = m->rows_kind == PAIRS ? matrix->inputs / 2 : matrix->inputs;
-    return (struct product){.matrix = matrix, .kind = m->rows_kind, .a = a, .lda = units, .rows = rows,
+    if (is_whole(matrix->kind)) {
+        struct token_job job = {.model = m, .from = a, .to = m->whole, .tokens = rows, .inputs = matrix->inputs};
+        each_token(&job, whole_task, matrix->inputs);
+        a = m->whole;
+        units = whole_row_units(matrix->inputs);
+    }
+    return (struct product){.matrix = matrix, .kind = is_whole(matrix->kind) ? matrix->kind : m->rows_kind, .a = a, .lda = units, .rows = rows,
                             .finish = finish, .out = out, .ldo = ldo, .scratch = m->attention_scratch,
                             .scratch_bytes = scratch_bytes(m)};
 }

@@ -48,11 +48,46 @@ static void pack_task(void *argument, int panel, int thread) {
     }
 }
 
+/* codes (rows, padded inputs)   scales, lows (rows, groups): of quantise.py */
+struct code_packing {
+    struct matrix *matrix;
+    const uint8_t *codes;
+    const float *scales, *lows;
+    int rows, first, step;
+};
+
+static void pack_code_task(void *argument, int panel, int thread) {
+    const struct code_packing *p = argument;
+    (void)thread;
+    struct matrix *m = p->matrix;
+    int bits = bits_of(m->kind), group = group_of(bits), padded = padded_inputs(m->inputs), groups = padded / group;
+    uint32_t *to = m->data + (size_t)(p->first + panel * p->step) * m->panel;
+    int per_unit = pairs_of_unit(bits);
+    memset(to, 0, m->panel * 4);
+    for (int g = 0; g < groups; g++, to += group_units(bits, PANEL)) {
+        for (int i = 0; i < PANEL && panel * PANEL + i < p->rows; i++) {
+            size_t row = (size_t)panel * PANEL + i;
+            const uint8_t *from = p->codes + row * padded + g * group;
+            float scale = p->scales[row * groups + g];
+            if (bits == 8) memcpy(to + i, &scale, 4);
+            else to[i] = narrow_one(scale) | (uint32_t)narrow_one(p->lows[row * groups + g]) << 16;
+            for (int k = 0; k < group; k++) {
+                uint32_t code = bits == 8 ? (uint8_t)(from[k] + ADDED) : from[k];
+                int pair = k / 2;
+                to[(1 + pair / per_unit) * PANEL + i] |= code << (k % 2 * 16 + pair % per_unit * bits);
+            }
+        }
+    }
+}
+
 static int shape_matrix(struct matrix *matrix, int outputs, int inputs, enum kind kind, int parts) {
     if (matrix->data != NULL) return 0;
     int panels = (outputs / parts + PANEL - 1) / PANEL * parts;
     *matrix = (struct matrix){parts == 2 ? panels * PANEL : outputs, inputs, panels, kind, 0, NULL};
-    matrix->panel = (size_t)(kind == FLOAT32 ? inputs : inputs / 2) * PANEL;
+    if (is_whole(kind))
+        matrix->panel = (size_t)padded_inputs(inputs) / group_of(bits_of(kind)) * group_units(bits_of(kind), PANEL);
+    else
+        matrix->panel = (size_t)(kind == FLOAT32 ? inputs : inputs / 2) * PANEL;
     matrix->data = big_memory(panels * matrix->panel * 4);
     return matrix->data == NULL ? -1 : 0;
 }

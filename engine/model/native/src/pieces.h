@@ -44,6 +44,11 @@ static void write_numbers(void *to, const float *from, int count, int to_bfloat1
 /* Row `row` of a packed matrix. */
 static void unpack_row(const struct matrix *matrix, int64_t row, float *to) {
     const uint32_t *from = matrix->data + row / PANEL * matrix->panel + row % PANEL;
+    if (is_whole(matrix->kind)) {
+        unpack_whole_row(bits_of(matrix->kind), matrix->data + row / PANEL * matrix->panel, (int)(row % PANEL),
+                         matrix->inputs, to);
+        return;
+    }
     if (matrix->kind == FLOAT32) {
         for (int i = 0; i < matrix->inputs; i++) memcpy(to + i, from + (size_t)i * PANEL, 4);
         return;

@@ -7,6 +7,7 @@
 struct sizes {
     int32_t vocab, hidden, inner, layers, heads, kv_heads, dim, block_size, threads;
     int32_t weights_are_bfloat16, cache_is_bfloat16, pairs; /* pairs: multiply in bfloat16 where the CPU can */
+    int32_t bits; /* of coded weights: 8, 4, or 0 for weights as they are */
     float epsilon;
 };
 
@@ -29,6 +30,7 @@ struct model {
     size_t memory_bytes;
     float *x, *qkv; /* residual stream; q, k and v */
     void *normed, *attended, *gated;
+    uint32_t *whole; /* rows as whole numbers, for coded weights */
     char *attention_scratch;
     struct attention_task *tasks;
     struct best *best;
@@ -43,6 +45,8 @@ struct batch {
     int64_t layer_stride;       /* numbers between two layers of the cache */
     float *hidden;              /* (tokens, hidden) */
 };
+
+INLINE int most_inputs(const struct sizes *s) { return MAX(s->hidden, MAX(s->inner, s->heads * s->dim)); }
 
 /* Of one thread: attention's, or panels that are widened. */
 static size_t scratch_bytes(const struct model *m) {
@@ -66,10 +70,12 @@ static int reserve(struct model *m, int tokens, int rows, int tasks) {
         scratch * m->pool.threads,
         (size_t)tasks * sizeof *m->tasks,
         (size_t)rows * m->pool.threads * sizeof *m->best,
+        s->bits == 0 ? 0 : (size_t)MAX(tokens, rows) * whole_row_units(most_inputs(s)) * 4,
     };
     void **places[] = {(void **)&m->x,  (void **)&m->qkv,  &m->normed, &m->attended,
-                       &m->gated,       (void **)&m->attention_scratch, (void **)&m->tasks, (void **)&m->best};
-    for (int i = 0; i < 8; i++) used += (sizes[i] + 127) / 64 * 64;
+                       &m->gated,       (void **)&m->attention_scratch, (void **)&m->tasks, (void **)&m->best,
+                       (void **)&m->whole};
+    for (int i = 0; i < 9; i++) used += (sizes[i] + 127) / 64 * 64;
     if (used > m->memory_bytes) {
         free(m->memory);
         m->memory_bytes = 0;
@@ -79,7 +85,7 @@ static int reserve(struct model *m, int tokens, int rows, int tasks) {
         memset(m->memory, 0, used);
     }
     char *at = m->memory;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         *places[i] = at;
         at += (sizes[i] + 127) / 64 * 64;
     }

@@ -22,6 +22,17 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
+/* Stops the compiler from moving loads so early that sums are spilled to memory and back. */
+#if defined(__AVX512F__) && W == 16
+#define KEEP_IN_REGISTER(v) __asm__("" : "+v"(v))
+#elif defined(__AVX__) && W == 8
+#define KEEP_IN_REGISTER(v) __asm__("" : "+x"(v))
+#else
+#define KEEP_IN_REGISTER(v)
+#endif
+
+#define UNITS_AHEAD 512 /* memory answers in this time, with one row as with eight */
+
 typedef float vf __attribute__((vector_size(4 * W)));
 typedef int32_t vi __attribute__((vector_size(4 * W)));
 typedef uint32_t vu __attribute__((vector_size(4 * W)));
