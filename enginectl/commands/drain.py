@@ -96,8 +96,9 @@ def _will_miss(late: list[str]) -> str:
 def _first_line(progress: DrainProgress) -> str:
     eta = f", eta {text.seconds(progress.eta_s)}" if progress.eta_s is not None else ""
     worst = f" (worst {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
+    left = text.count(progress.tokens_left, "token")
     return (
-        f"  {progress.running} running, {progress.waiting} waiting, about {progress.tokens_left:,} tokens left, "
+        f"  {progress.running} running, {progress.waiting} waiting, about {left} left, "
         f"{progress.tok_s:,.0f} tok/s{eta}{worst}"
     )
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from engine.messages import FinishReason
 from enginectl.control import DrainArgs, DrainEnd, DrainProgress
-from enginectl.errors import CtlError, WrongState
+from enginectl.errors import CtlError, Deadline, WrongState
 from enginectl.supervisor.ending import begin_stop
 from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.late import late
 from enginectl.supervisor.loop import Future
 from enginectl.text import count
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
 
 EVERY_S = 0.5
+ASK_S = 5.0
+TAKE_BACK_S = 3600.0
 CANCELLED = "cancelled by uncordon"
 OVERDUE_S = 10.0
 """An engine that has not ended so long after its drain's deadline is stopped from here."""
@@ -126,11 +129,14 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
     """The engine ends itself once it is empty or its deadline has passed."""
     daemon.expected = "drain"
     try:
-        await daemon.calls.get("shutdown", object, drain.args.grace_s, timeout_s=5.0)
-    except CtlError:
+        await daemon.calls.get("shutdown", object, drain.args.grace_s, timeout_s=ASK_S)
+    except CtlError as error:
         daemon.expected = ""
         if not daemon.engine_exit.done:
             daemon.is_cordoned = False
+        if isinstance(error, Deadline):
+            daemon.loop.spawn(_take_back(daemon))
+            raise late(daemon, f"no drain began in {ASK_S:.1f} s, and new requests are taken again") from None
         raise
     overdue_at = time.monotonic() + drain.args.grace_s + OVERDUE_S
     while not daemon.engine_exit.done and not drain.is_cancelled:
@@ -148,6 +154,14 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
     end.drained = not _has_missed(end, drain)
     end.detail = "" if end.drained else f"{end.aborted} aborted at the deadline"
     return end
+
+
+async def _take_back(daemon: Daemon) -> None:
+    """Stands in the engine's queue behind the drain that it has not begun: else it would end once it goes on."""
+    try:
+        await daemon.calls.get("cancel_shutdown", object, timeout_s=TAKE_BACK_S)
+    except CtlError as error:
+        daemon.write_log(f"cancel_shutdown: {error.message}")
 
 
 def _has_missed(end: DrainEnd, drain: Drain) -> bool:
@@ -204,7 +218,11 @@ async def cancel_drain(daemon: Daemon) -> None:
     drain = daemon.drain
     if drain is None:
         return
-    if drain.is_by_engine and not await daemon.calls.get("cancel_shutdown", bool, timeout_s=5.0):
+    try:
+        is_back = not drain.is_by_engine or await daemon.calls.get("cancel_shutdown", bool, timeout_s=ASK_S)
+    except Deadline:
+        raise late(daemon, f"the drain was not cancelled in {ASK_S:.1f} s") from None
+    if not is_back:
         raise WrongState("the drain cannot be cancelled any more", cause="the engine is ending")
     drain.is_cancelled = True
     daemon.expected = ""

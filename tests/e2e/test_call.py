@@ -79,6 +79,9 @@ def test_a_stalled_engine_keeps_nobody_longer_than_asked_and_is_named(ctl: Ctl) 
         late = ctl("call", "ping", "--timeout", "1s")
         assert late.code == 124
         assert re.search(r"ping did not answer in [01]\.\d s: engine 't' is stalled for \d+ s", late.err)
+        assert "may still carry it out" not in late.err  # it only reads
+        resets = ctl("call", "reset_prefix_cache", "--timeout", "300ms")
+        assert (resets.code, "may still carry it out" in resets.err) == (124, True)
         assert "state T" in late.err and "enginectl stacks t" in late.err and "enginectl dump t" in late.err
 
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from enginectl.identity import is_alive
-from tests.support.ctl import Ctl
+from tests.support.ctl import Ctl, stopped_engine
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -153,6 +153,18 @@ def test_a_drain_says_nothing_before_it_is_so(ctl: Ctl) -> None:
         assert (silent.code, "draining t" in silent.err) == (69, False), silent.err
     finally:
         os.kill(supervisor, signal.SIGCONT)
+
+
+def test_a_stalled_engine_is_not_drained_later(ctl: Ctl) -> None:
+    ctl.start("t")
+    with stopped_engine(ctl):
+        failed = ctl("drain", "t")
+        assert failed.code == 124
+        assert "no drain began in 5.0 s" in failed.err and "is stalled for " in failed.err
+        assert "enginectl restart t" in failed.err
+    wait_until(lambda: ctl("status", "t", "-p", "state").out == "idle\n", 20.0, "going on")
+    assert ctl.ok("generate", "on it goes", "--max-tokens", "2").out
+    assert ctl.ok("call", "stats", "-o", "json").document["value"]["phase"] == "running"
 
 
 def test_ctrl_c_leaves_the_stop_going_on(ctl: Ctl) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 MAX_TIMEOUT_S = 24 * 3600.0
+STILL_QUEUED = "the engine has the call and may still carry it out"
 
 
 async def handle(daemon: Daemon, session: Session, args: CallArgs) -> None:
@@ -32,7 +33,10 @@ async def handle(daemon: Daemon, session: Session, args: CallArgs) -> None:
         daemon.expected = "" if daemon.expected == "call shutdown" else daemon.expected
         raise
     except Deadline as error:
-        raise late(daemon, error.message) from None
+        told = late(daemon, error.message)
+        if not _is_read_only(daemon, args.utility):
+            told.cause = "; ".join(filter(None, (told.cause, STILL_QUEUED)))
+        raise told from None
     if daemon.health is not None:
         if not _is_read_only(daemon, args.utility):
             await daemon.health.ask()
