@@ -59,8 +59,9 @@ BACK_S = 2.5
 """In how long a supervisor that turns has put back a socket that somebody removed."""
 
 
-def open_control(name: str) -> ControlClient:
-    """A connection to the supervisor of NAME. Raises NoSuchEngine, NotRunning or Unreachable."""
+def open_control(name: str, *, is_patient: bool = True) -> ControlClient:
+    """A connection to the supervisor of NAME. Raises NoSuchEngine, NotRunning or Unreachable.
+    is_patient: a supervisor gets a few seconds to end, or to put its socket back; who asks again anyway waits none."""
     began = time.monotonic()
     while True:
         entry = EngineEntry.find(name)
@@ -70,7 +71,7 @@ def open_control(name: str) -> ControlClient:
             return ControlClient(entry.control_socket, name=name, supervisor=entry.supervisor)
         except Unreachable:
             patience_s = LAST_WORDS_S if entry.is_over else BACK_S
-            if is_stopped(entry.supervisor) or time.monotonic() - began > patience_s:
+            if not is_patient or is_stopped(entry.supervisor) or time.monotonic() - began > patience_s:
                 raise
         time.sleep(0.05)
 

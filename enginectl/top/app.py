@@ -57,8 +57,10 @@ class App:
         return found if found is not None else Snapshot(ts=time.time(), seq=0, name=self.name)
 
     def frame(self, width: int, height: int) -> Frame:
-        self.ui = replace(self.ui, page=max(1, height - 16))
-        return render(self.shown(), self.ui, width, height, now=time.time(), ascii_only=self.ascii_only)
+        shown, seqs = self.shown(), self.session.seqs
+        place = (seqs.index(shown.seq) + 1 if shown.seq in seqs else 1, max(1, len(seqs)))
+        self.ui = replace(self.ui, page=max(1, height - 16), place=place)
+        return render(shown, self.ui, width, height, now=time.time(), ascii_only=self.ascii_only)
 
     def take_news(self) -> None:
         with contextlib.suppress(Empty):

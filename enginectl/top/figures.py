@@ -122,6 +122,11 @@ def size(value: int | None) -> str:
     return f"{value / 2**20:.0f}MB" if value < 1000 * 2**20 else f"{value / 2**30:.1f}GiB"
 
 
+def interval(value: float) -> str:
+    """1.0s, 0.25s."""
+    return f"{value:.1f}s" if value == round(value, 1) else f"{value:g}s"
+
+
 def clock(ts: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(ts))
 

@@ -22,7 +22,7 @@ PARTS = ("events", "split", "histogram", "process", "throughput", "sparklines")
 """What is given up on a small screen, first to last."""
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 """Below this there is one line."""
-HEIGHT_WITHOUT = (22, 19, 18, 17, 16, 15)
+HEIGHT_WITHOUT = (27, 20, 19, 17, 16, 15)
 """Rows a screen needs to show everything once the first 0, 1, 2, ... of PARTS are gone."""
 WIDTH_FOR = {"process": 80, "throughput": 60}
 """Columns a screen needs to keep these side by side with the others."""
@@ -96,9 +96,13 @@ def beside(boxes: Sequence[list[Line]]) -> list[Line]:
     return [[span for part in row for span in part] for row in zip(*boxes, strict=True)]
 
 
-def split_width(width: int, parts: int) -> list[int]:
-    """`width` in `parts` whole numbers, the wider ones first."""
-    return [width // parts + (1 if i < width % parts else 0) for i in range(parts)]
+def split_width(width: int, shares: Sequence[int]) -> list[int]:
+    """`width` in whole numbers, in proportion to `shares`; what is left over goes to the first ones."""
+    total = max(1, sum(shares))
+    out = [width * share // total for share in shares]
+    for i in range(width - sum(out)):
+        out[i % len(out)] += 1
+    return out
 
 
 def overlay(lines: list[Line], window: list[Line], width: int) -> list[Line]:

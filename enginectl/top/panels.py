@@ -7,12 +7,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from enginectl.control import HISTOGRAM_MS, EngineView, Stats, StepStats
+from enginectl.control import HISTOGRAM_MS, EngineView, GpuInfo, Stats, StepStats
 from enginectl.top import figures
 from enginectl.top.layout import Line, first_fit, width_of
 from enginectl.top.snapshot import Snapshot
 
 KV_WARN, KV_FULL = 0.80, 0.95
+GPU_WARN = 0.98
+"""Of a GPU's memory: an engine takes most of it on purpose."""
 SPARK_MIN = 4
 SPARK_MAX = 40
 
@@ -56,6 +58,13 @@ def process(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     restarts = view.restarts if view else 0
     depth = f"{_dash(stats.input_queue)}/{_dash(stats.output_queue)}"
     again = mark(restarts > 0)
+    gpus = view.gpus if view else []
+    memory = first_fit(
+        width,
+        _pairs(("memory", rss), ("loop", _age(stats))),
+        _pairs(("mem", rss), ("loop", _age(stats))),
+        _pairs(("mem", rss)),
+    )
     return [
         first_fit(
             width,
@@ -66,17 +75,31 @@ def process(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
         ),
         first_fit(
             width,
-            _pairs(("memory", rss), ("loop", _age(stats))),
-            _pairs(("mem", rss), ("loop", _age(stats))),
-            _pairs(("mem", rss)),
+            _pairs(("superv", boss_pid), ("rss", boss_rss)),
+            _pairs(("sup", boss_pid), ("", boss_rss)),
+            _pairs(("sup", boss_pid)),
         ),
-        first_fit(width, _pairs(("superv", boss_pid), ("rss", boss_rss)), _pairs(("sup", boss_pid))),
+        gpu_line(gpus, width) if gpus else memory,
         first_fit(
             width,
             [*labelled("restarts", str(restarts), again), ("  ", ""), *labelled("ipc", depth)],
             [*labelled("rest", str(restarts), again), (" ", ""), *labelled("ipc", depth)],
         ),
+        *([memory] if gpus else []),
+        *(gpu_line([gpu], width) for gpu in gpus if len(gpus) > 1),
     ]
+
+
+def gpu_line(gpus: Sequence[GpuInfo], width: int) -> Line:
+    """`gpu0 92% 71.0/80.0GiB`; several as their mean and sum."""
+    name = f"gpu{gpus[0].index}" if len(gpus) == 1 else f"{len(gpus)} gpus"
+    known = [gpu.busy_ratio for gpu in gpus if gpu.busy_ratio is not None]
+    busy = figures.percent(sum(known) / len(known) if known else None)
+    used, total = sum(gpu.used_bytes for gpu in gpus) / 2**30, sum(gpu.total_bytes for gpu in gpus) / 2**30
+    letter = mark(total > 0 and used / total >= GPU_WARN)
+    long: Line = [(f"{name} ", "dim"), (busy, "bold"), (f" {used:.1f}/{total:.1f}GiB", letter[1] or "bold"), letter]
+    tight: Line = [(f"{name} ", "dim"), (busy, "bold"), (f" {used:.0f}/{total:.0f}G", letter[1] or "bold"), letter]
+    return first_fit(width, long, tight, tight[:2])
 
 
 def queues(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
@@ -86,9 +109,7 @@ def queues(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     known = has_figures(snapshot)
     skipped = labelled("skipped", figures.count(stats.skipped if known else None), mark(stats.skipped > 0), 12)
     lost = stats.rejected_messages + stats.dropped_outputs
-    last = _pairs(
-        ("preempt", f"{figures.rate(stats.preempted_per_min)}/m"), ("in", f"{figures.rate(stats.requests_in_s)}/s")
-    )
+    preempted, came = figures.rate(stats.preempted_per_min), figures.rate(stats.requests_in_s)
     return [
         with_spark(
             labelled("running", figures.count(stats.running if known else None), cells=12),
@@ -102,14 +123,12 @@ def queues(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
             width,
             sparks,
         ),
+        first_fit(width, [*skipped, ("  ", ""), *labelled("dropped", str(lost), mark(lost > 0))], skipped),
         first_fit(
             width,
-            last,
-            _pairs(
-                ("pre", f"{figures.rate(stats.preempted_per_min)}/m"), ("in", f"{figures.rate(stats.requests_in_s)}")
-            ),
+            _pairs(("preempt", f"{preempted}/m"), ("in/s", came)),
+            _pairs(("pre", f"{preempted}/m"), ("in", came)),
         ),
-        first_fit(width, [*skipped, ("  ", ""), *labelled("dropped", str(lost), mark(lost > 0))], skipped),
     ]
 
 
@@ -117,7 +136,6 @@ def kv_cache(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     stats = stats_of(snapshot)
     used = stats.kv_used_ratio
     letter = mark((used or 0) >= KV_WARN, (used or 0) >= KV_FULL)
-    free = None if stats.kv_blocks is None or stats.kv_used_blocks is None else stats.kv_blocks - stats.kv_used_blocks
     cells = max(0, width - 6)
     hit = labelled("prefix hit", figures.percent(stats.prefix_hit_ratio))
     ratio: Line = [
@@ -129,14 +147,32 @@ def kv_cache(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     return [
         ratio,
         first_fit(width, labelled("used", numbers.replace("/", " / ")), labelled("used", numbers), [(numbers, "bold")]),
-        first_fit(width, hit, labelled("hit", figures.percent(stats.prefix_hit_ratio))),
+        first_fit(
+            width,
+            labelled("free p5", figures.count(free_p5(stats))),
+            labelled("free", figures.short(free_p5(stats))),
+        ),
         with_spark(
-            labelled("free", figures.count(free)),
-            [1 - v for v in stats.history.get("kv_used_ratio", [])],
+            first_fit(
+                width - (SPARK_MIN + 1 if sparks else 0),
+                hit,
+                labelled("hit", figures.percent(stats.prefix_hit_ratio)),
+            ),
+            stats.history.get("prefix_hit_ratio", []) if stats.prefix_hit_ratio is not None else [],
             width,
             sparks,
         ),
     ]
+
+
+def free_p5(stats: Stats) -> int | None:
+    """Blocks that were free in all but the worst twentieth of the last minute; now, while there is no minute yet."""
+    if stats.kv_blocks is None or stats.kv_used_blocks is None:
+        return None
+    ratios = sorted(stats.history.get("kv_used_ratio", []))
+    if not ratios:
+        return stats.kv_blocks - stats.kv_used_blocks
+    return round(stats.kv_blocks * (1 - min(1.0, ratios[(len(ratios) - 1) * 95 // 100])))
 
 
 def throughput(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
@@ -159,7 +195,12 @@ def throughput(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
             sparks,
         ),
         first_fit(width, labelled("ttft p50", ttft), labelled("ttft", ttft.replace(" p95", ""))),
-        first_fit(width, labelled("tpot p50", tpot), labelled("tpot", tpot.replace(" p95", ""))),
+        first_fit(
+            width,
+            labelled("tpot p50", tpot),
+            labelled("tpot p50", _two(figures.milliseconds(stats.tpot_p50_ms), figures.count(stats.tpot_p95_ms), "")),
+            labelled("tpot", tpot.replace(" p95", "")),
+        ),
     ]
 
 
@@ -171,7 +212,8 @@ SMALL: dict[str, Callable[[Snapshot, int, bool], list[Line]]] = {
 }
 
 
-TITLES: dict[str, Line] = {"throughput": [("throughput", "bold"), (" tok/s", "dim")]}
+SHARES = {"process": 27, "queues": 24, "kv cache": 24, "throughput": 25}
+"""Of the width, side by side."""
 
 
 def step_title(step: StepStats) -> Line:
@@ -245,22 +287,41 @@ def split_parts(step: StepStats) -> list[tuple[str, float | None]]:
         ("execute", step.execute_ms),
         ("sample", step.sample_ms),
         ("update", step.update_ms),
+        ("idle", step.idle_ms),
     ]
 
 
 SHORT_NAMES = {"schedule": "sched", "execute": "exec"}
 
 
+def slow_texts(step: StepStats) -> tuple[str, str]:
+    """How many steps were slow and which was the last, long and short; empty when none was."""
+    if not step.slow:
+        return "", ""
+    last = step.last_slow
+    what = "" if last is None else f": step {last.step}"
+    if last is not None and last.prefill_tokens:
+        what += f" prefill {figures.short(last.prefill_tokens)}"
+    elif last is not None:
+        what += f" {figures.milliseconds(last.ms)}ms"
+    return f"slow {step.slow}{what}", f"slow {step.slow}"
+
+
 def split_line(step: StepStats, width: int) -> Line:
+    """Where a step's time goes; on the right how many were slow, or what takes most."""
     parts = split_parts(step)
     long: Line = [("split  ", "dim")]
     tight: Line = []
     for name, value in parts:
         long += [(f"{name} ", "dim"), (figures.milliseconds(value), "bold"), ("  ", "")]
         tight += [(f"{SHORT_NAMES.get(name, name)} ", "dim"), (figures.milliseconds(value), "bold"), (" ", "")]
+    slow, briefly = slow_texts(step)
+    if slow:
+        wanted = [[*long, (slow, "yellow")], [*long, (briefly, "yellow")], [*tight, (briefly, "yellow")]]
+        return first_fit(width, *wanted, tight[:-1])
     total = sum(value or 0.0 for _, value in parts)
     share = [("mostly ", "dim"), (max(parts, key=lambda p: p[1] or 0.0)[0], "bold")] if total > 0 else []
-    return first_fit(width, [*long, *share], long[:-1], tight[:-1])
+    return first_fit(width, [*long, *share], long[:-1], tight[:-1], tight[2:-1])
 
 
 def strip(view: EngineView | None, stats: Stats, width: int) -> list[Line]:

@@ -66,7 +66,7 @@ class LiveSource:
     def __init__(self, name: str) -> None:
         from enginectl.client import open_control, open_stats
 
-        self._control = open_control(name)
+        self._control = open_control(name, is_patient=False)
         self._control.reply_timeout_s = REPLY_S
         try:
             self._stats = open_stats(name)
@@ -248,7 +248,9 @@ class Poller:
 
     def _read_requests(self, seen: _Seen, source: Source) -> None:
         now = self._monotonic()
-        if now < seen.requests_after or (seen.view is not None and seen.view.state == "starting"):
+        if now < seen.requests_after or (
+            seen.view is not None and seen.view.state == "starting" and seen.view.held_s is None
+        ):
             return
         try:
             found = source.requests()

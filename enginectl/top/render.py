@@ -83,16 +83,26 @@ def header(snapshot: Snapshot, ui: Ui, width: int, now: float) -> Line:
         (snapshot.state, style),
     ]
     up: Line = [(f" · up {figures.span(view.uptime_s)}", "")] if view and not snapshot.is_dead else []
-    pace: Line = [(f" · {ui.interval_s:g}s", "dim")]
+    pace: Line = [(f" · {figures.interval(ui.interval_s)}", "dim")] if not ui.is_replay else []
+    observer_us = panels.stats_of(snapshot).step.observer_us
+    cost: Line = [(f" · observer {observer_us:.0f}µs/step", "dim")] if observer_us is not None else []
     model: Line = [(f" · {view.model.rstrip('/').rsplit('/', 1)[-1]}", "dim")] if view and view.model else []
     age: Line = []
-    if ui.held is not None:
+    if ui.is_replay:
+        age = [(f" · replay {ui.place[0]} of {ui.place[1]} · {figures.clock(snapshot.ts)}", "bold yellow")]
+    elif ui.held is not None:
         age = [(f" · frozen {figures.span(now - snapshot.ts)} ago", "bold yellow")]
     right: Line = [("" if ui.allow_actions else "[read-only] ", "dim"), ("?=help ", "dim")]
     room = width - width_of(right) - 1
     bare: Line = [(" ", ""), *start[2:], *age]
     left = first_fit(
-        room, [*start, *age, *up, *pace, *model], [*start, *age, *up, *pace], [*start, *age, *up], [*start, *age], bare
+        room,
+        [*start, *age, *up, *pace, *cost, *model],
+        [*start, *age, *up, *pace, *cost],
+        [*start, *age, *up, *pace],
+        [*start, *age, *up],
+        [*start, *age],
+        bare,
     )
     return between(left, right, width)
 
@@ -111,6 +121,9 @@ def banners(snapshot: Snapshot, width: int) -> list[Line]:
         out.append([(" connecting ...", "yellow")])
     if view is None:
         return out
+    if view.held_s is not None:
+        clients = f"{view.held:,} request{'' if view.held == 1 else 's'}"
+        out.append([(f" W holding {clients} for {figures.span(view.held_s)}: their clients wait", "yellow")])
     if view.drain is not None and snapshot.state == "draining":
         out.append(views.drain_line(view.drain))
     elif view.reason and snapshot.state not in (*DEAD_STATES, "starting"):
@@ -135,8 +148,19 @@ def footer(ui: Ui, width: int) -> Line:
         ("l", "logs"),
         ("e", "expand"),
         ("+/-", "rate"),
+        ("a", "abort…"),
     ]
-    hints += [("a", "abort"), ("D", "drain")] if ui.allow_actions else []
+    hints += [("D", "drain…")] if ui.allow_actions else []
+    if ui.is_replay:
+        hints = [
+            ("q", "quit"),
+            ("]", "next"),
+            ("[", "back"),
+            ("} {", "by ten"),
+            ("L", "end"),
+            *hints[2:7],
+            ("?", "keys"),
+        ]
     line: Line = [(" ", "")]
     for key, text in hints:
         if width_of(line) + len(key) + len(text) + 3 > width:
@@ -186,9 +210,9 @@ def body(snapshot: Snapshot, ui: Ui, width: int, room: int | None, height: int |
         case "panel":
             return _expanded(snapshot, ui, width, tall)
     if snapshot.view is not None and snapshot.state == "starting":
-        return _starting(snapshot, snapshot.view, width, room)
+        return _starting(snapshot, ui, snapshot.view, width, room)
     if snapshot.view is not None and snapshot.is_dead and not panels.has_figures(snapshot):
-        return [*_ended(snapshot, width), *_starting(snapshot, snapshot.view, width, room)]
+        return [*_ended(snapshot, width), *_starting(snapshot, ui, snapshot.view, width, room)]
     return _usual(snapshot, ui, width, room, shed(width, height))
 
 
@@ -219,7 +243,7 @@ def _ended(snapshot: Snapshot, width: int) -> list[Line]:
 def _small_panels(snapshot: Snapshot, width: int, gone: frozenset[str]) -> list[Line]:
     names = [name for name in panels.SMALL if name not in gone]
     rows = 2 if {"throughput", "process"} <= gone else (3 if "process" in gone and width >= 80 else 4)
-    wide = split_width(width, len(names))
+    wide = split_width(width, [panels.SHARES[name] for name in names])
     made = [
         box([(name, "bold")], panels.SMALL[name](snapshot, cells - 4, "sparklines" not in gone)[:rows], cells, rows + 2)
         for name, cells in zip(names, wide, strict=True)
@@ -281,8 +305,9 @@ def _why_empty(snapshot: Snapshot, ui: Ui) -> str:
     return "nothing matches the filter" if ui.filter or ui.typing else "none in flight"
 
 
-def _starting(snapshot: Snapshot, view: EngineView, width: int, room: int | None) -> list[Line]:
-    """The phases of the start, or of the last one when the engine is dead; events take what is left."""
+def _starting(snapshot: Snapshot, ui: Ui, view: EngineView, width: int, room: int | None) -> list[Line]:
+    """The phases of the start, or of the last one when the engine is dead; what is left goes to events, or to the
+    requests whose clients wait for the engine."""
     last = (
         f" · last start took {figures.seconds(view.last_ready_after_s)}" if view.last_ready_after_s is not None else ""
     )
@@ -291,6 +316,8 @@ def _starting(snapshot: Snapshot, view: EngineView, width: int, room: int | None
         title = [("its last start", "bold"), (last, "dim")]
     out = box(title, views.phases(view), width) if view.phases or not snapshot.is_dead else []
     left = None if room is None else max(3, room - len(out) - len(_ended(snapshot, width)))
+    if view.held_s is not None and not snapshot.is_dead:
+        return [*out, *_requests(snapshot, ui, width, left)]
     return [*out, *box([("events", "bold")], views.event_lines(snapshot.events, (left or 12) - 2), width, left)]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from enginectl.control import RequestView
 from enginectl.top.snapshot import Snapshot
-from enginectl.top.table import SORTS, arrange
+from enginectl.top.table import HOG, SORTS, arrange
 
 INTERVALS_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 PANELS = ("process", "queues", "kv cache", "throughput", "step timing", "requests", "events")
@@ -40,7 +40,7 @@ class Dialog:
 
 @dataclass(frozen=True, slots=True)
 class Ui:
-    sort: str = "age"
+    sort: str = HOG
     invert: bool = False
     filter: str = ""
     typing: str | None = None
@@ -62,6 +62,10 @@ class Ui:
     """One line from the tool itself, until the next key."""
     page: int = 10
     """Rows of the table on the screen at the last frame."""
+    is_replay: bool = False
+    """What is shown is a file: nothing comes in, steps are taken by hand."""
+    place: tuple[int, int] = (1, 1)
+    """Of the snapshot shown, in those that there are: number and count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ def _inside(ui: Ui, key: str, scene: Scene) -> Ui:
         return replace(ui, typing=ui.filter, view="main" if ui.view not in ("main", "panel") else ui.view)
     if key == "esc":
         return _escape(ui)
-    if key in ("p", "space", "[", "]", "L"):
+    if key in TRAVEL or key in ("p", "space", "L"):
         return _travel(ui, key, scene)
     if key == "enter" and ui.view != "detail":
         ui = _pin(ui, scene.shown)
@@ -215,20 +219,27 @@ def _choose_view(ui: Ui, key: str) -> Ui:
     return replace(ui, view="panel", panel=number)
 
 
+TRAVEL = {"]": 1, "right": 1, "}": 10, "[": -1, "left": -1, "{": -10}
+
+
 def _travel(ui: Ui, key: str, scene: Scene) -> Ui:
     """Freeze, step through what was recorded, go live."""
+    seqs = list(scene.history)
+    if ui.is_replay and key in ("p", "space"):
+        return replace(ui, notice="a replay stands still: ] and [ step, } and { by ten, L goes to the end")
     if key == "L" or (key in ("p", "space") and ui.held is not None):
-        return replace(ui, held=None)
+        return replace(ui, held=seqs[-1] if ui.is_replay and seqs else None)
     if key in ("p", "space"):
         return replace(ui, held=scene.shown.seq)
-    seqs = list(scene.history)
     if not seqs:
         return ui
     at = seqs.index(scene.shown.seq) if scene.shown.seq in seqs else len(seqs) - 1
-    at += 1 if key == "]" else -1
-    if at >= len(seqs):
+    to = at + TRAVEL[key]
+    if to >= len(seqs) and not ui.is_replay:
         return replace(ui, held=None)
-    return replace(ui, held=seqs[max(0, at)])
+    to = max(0, min(len(seqs) - 1, to))
+    notice = ("the end of the recording" if to else "its beginning") if to == at else ""
+    return replace(ui, held=seqs[to], notice=notice)
 
 
 MOVES = {"j": 1, "down": 1, "k": -1, "up": -1, "n": 1, "g": 0, "home": 0, "G": 0, "end": 0, "pageup": 0, "pagedown": 0}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from enginectl.control import RequestView
 from enginectl.top import figures
-from enginectl.top.layout import Line, fit
+from enginectl.top.layout import Line, fit, width_of
 
 Key = tuple[bool, float | str]
 
@@ -33,6 +33,8 @@ class Column:
     cell: Callable[[RequestView], str]
     key: Callable[[RequestView], Key]
     left: bool = False
+    brief: Callable[[RequestView], str] | None = None
+    """For a figure that does not fit the width."""
 
 
 def _blocks(row: RequestView) -> str:
@@ -45,12 +47,45 @@ def _out(row: RequestView) -> str:
     return f"{figures.count(row.output_tokens)}/{figures.count(row.max_tokens)}"
 
 
+def _short_out(row: RequestView) -> str:
+    return f"{figures.short(row.output_tokens)}/{figures.short(row.max_tokens)}"
+
+
+def _tpot(row: RequestView) -> str:
+    """In seconds once milliseconds would need more room."""
+    if row.tpot_ms is None:
+        return "-"
+    return f"{figures.milliseconds(row.tpot_ms)}ms" if row.tpot_ms < 10_000 else figures.seconds(row.tpot_ms / 1000)
+
+
 def why(row: RequestView) -> str:
     """What there is to say about a row beyond its figures."""
-    parts = [f"! {row.note or 'hog'}" if row.is_hog else "", row.waits_for if row.state != "running" else ""]
+    return _said(row, row.note or "hog", row.waits_for)
+
+
+def brief_why(row: RequestView) -> str:
+    """The same in a few cells."""
+    left = max(0, (row.max_tokens or 0) - row.output_tokens)
+    return _said(row, f"hog, {figures.short(left)} left" if left else "hog", _brief_wait(row.waits_for))
+
+
+def _brief_wait(text: str) -> str:
+    """The last clause: `position 3; needs 9 blocks, 2 free` is that the cache is full."""
+    clause = text.rpartition("; ")[2]
+    if clause.startswith("needs "):
+        return "kv full"
+    return "places full" if clause.endswith(" run") else clause
+
+
+def _said(row: RequestView, hog: str, waits_for: str) -> str:
+    parts = [f"! {hog}" if row.is_hog else "", waits_for if row.state != "running" else ""]
     if row.preemptions:
         parts.append(f"preempted {row.preemptions}x")
     return ", ".join(part for part in parts if part)
+
+
+def _has_words(row: RequestView) -> bool:
+    return row.is_hog or row.state != "running" or row.preemptions > 0
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -58,24 +93,23 @@ COLUMNS: tuple[Column, ...] = (
     Column("state", "STATE", 9, lambda r: r.state, lambda r: (False, r.state), True),
     Column("age", "AGE", 6, lambda r: figures.age(r.age_s), _number(lambda r: r.age_s)),
     Column("prompt", "PROMPT", 7, lambda r: figures.count(r.prompt_tokens), _number(lambda r: r.prompt_tokens)),
-    Column("out", "OUT/MAX", 11, _out, _number(lambda r: r.output_tokens)),
-    Column("blocks", "BLOCKS", 6, _blocks, _number(lambda r: r.blocks if r.state == "running" else r.blocks_needed)),
+    Column("out", "OUT/MAX", 11, _out, _number(lambda r: r.output_tokens), brief=_short_out),
+    Column("blocks", "BLOCKS", 8, _blocks, _number(lambda r: r.blocks if r.state == "running" else r.blocks_needed)),
     Column("cached", "CACHED", 6, lambda r: figures.percent(r.cached_ratio), _number(lambda r: r.cached_ratio)),
     Column("ttft", "TTFT", 6, lambda r: figures.seconds(r.ttft_s), _number(lambda r: r.ttft_s)),
-    Column(
-        "tpot",
-        "TPOT",
-        7,
-        lambda r: "-" if r.tpot_ms is None else f"{figures.milliseconds(r.tpot_ms)}ms",
-        _number(lambda r: r.tpot_ms),
-    ),
+    Column("tpot", "TPOT", 7, _tpot, _number(lambda r: r.tpot_ms)),
     Column("client", "CLIENT", 6, lambda r: str(r.client), _number(lambda r: r.client)),
 )
-BY_NAME = {column.name: column for column in COLUMNS}
-SORTS = tuple(BY_NAME)
-DROP_ORDER = ("client", "cached", "ttft", "blocks", "prompt", "tpot", "out")
+HOG = "hog"
+SORT_KEYS: dict[str, Callable[[RequestView], Key]] = {
+    HOG: lambda row: (not row.is_hog, -row.age_s),
+    **{column.name: column.key for column in COLUMNS},
+}
+"""`hog`: who holds everybody up first, then the oldest."""
+SORTS = tuple(SORT_KEYS)
+DROP_ORDER = ("client", "cached", "ttft", "prompt", "tpot", "blocks", "out")
 """Columns a narrow table gives up, first to last."""
-ID_MIN, ID_MAX, WHY_MAX = 12, 38, 16
+ID_MIN, ID_WANTED, ID_MAX, WHY_MAX = 12, 18, 38, 18
 
 
 def arrange(rows: Sequence[RequestView], sort: str, invert: bool, wanted: str) -> list[RequestView]:
@@ -84,7 +118,7 @@ def arrange(rows: Sequence[RequestView], sort: str, invert: bool, wanted: str) -
         needle = wanted.lower()
         rows = [row for row in rows if needle in searched(row)]
     out = sorted(rows, key=lambda row: row.id)
-    out.sort(key=BY_NAME[sort].key)
+    out.sort(key=SORT_KEYS[sort])
     if invert:
         out.reverse()
     return out
@@ -99,7 +133,7 @@ def columns_for(width: int, rows: Sequence[RequestView]) -> list[Column]:
     """The columns that fit beside a readable id and, when a row has one, its reason; the last of DROP_ORDER stays
     longest."""
     kept = list(COLUMNS)
-    needed = ID_MIN + 3 + _why_width(width, rows)
+    needed = _id_wanted(rows) + 3 + _why_width(width, rows)
     for name in DROP_ORDER:
         if _fixed(kept) + needed <= width:
             break
@@ -107,9 +141,15 @@ def columns_for(width: int, rows: Sequence[RequestView]) -> list[Column]:
     return kept
 
 
+def _id_wanted(rows: Sequence[RequestView]) -> int:
+    """An id of the usual length is worth more than a figure; a long one is cut instead."""
+    return min(ID_WANTED, max((len(row.external_id or row.id) for row in rows), default=ID_MIN))
+
+
 def _why_width(width: int, rows: Sequence[RequestView]) -> int:
     """Cells kept for reasons: none when no row has one, few where there are few."""
-    return min(WHY_MAX, width // 6) if any(map(why, rows)) else 0
+    longest = max((len(brief_why(row)) + 1 for row in rows if _has_words(row)), default=0)
+    return min(longest, WHY_MAX, width // 4)
 
 
 def _fixed(columns: Sequence[Column]) -> int:
@@ -117,7 +157,8 @@ def _fixed(columns: Sequence[Column]) -> int:
 
 
 def id_width(columns: Sequence[Column], rows: Sequence[RequestView], width: int) -> int:
-    room = width - 3 - _fixed(columns) - _why_width(width, rows)
+    room = width - 3 - _fixed(columns)
+    room = max(min(room, ID_MIN), room - _why_width(width, rows))
     longest = max((len(row.external_id or row.id) for row in rows), default=ID_MIN)
     return max(4, min(room, max(ID_MIN, min(longest, ID_MAX))))
 
@@ -135,8 +176,16 @@ def row_line(row: RequestView, columns: Sequence[Column], ids: int, width: int, 
     base = "reverse" if is_cursor else ("yellow" if row.is_hog else ("dim" if row.state != "running" else ""))
     line: Line = [("› " if is_cursor else ("! " if row.is_hog else "  "), base)]
     for column in columns:
-        line += _cell(column, column.cell(row), ids, base)
-    line.append((" " + why(row), base or "yellow"))
+        text = column.cell(row)
+        if column.brief is not None and len(text) > column.width:
+            text = column.brief(row)
+        line += _cell(column, text, ids, base)
+    if _has_words(row):
+        room = width - width_of(line)
+        brief = brief_why(row)
+        choices = (why(row), brief, brief.partition(",")[0])
+        said = next((text for text in choices if len(text) < room), choices[-1])
+        line.append((" " + said, base or "yellow"))
     done = fit(line, width)
     return [(text, "reverse") for text, _ in done] if is_cursor else done
 
@@ -144,7 +193,12 @@ def row_line(row: RequestView, columns: Sequence[Column], ids: int, width: int, 
 def _cell(column: Column, text: str, ids: int, style: str) -> Line:
     cells = column.width or ids
     if not column.left:
-        return [(text.rjust(cells) + " ", style)]
+        return [(_right(text, cells) + " ", style)]
     pad = style if style == "reverse" else ""
     spans = fit([(text, style)], cells)
     return [*((spans[0],) if len(spans) == 1 else (spans[0], (spans[1][0], pad))), (" ", pad)]
+
+
+def _right(text: str, cells: int) -> str:
+    """Never wider than its column: one row too wide would move all that stands behind it."""
+    return text.rjust(cells) if len(text) <= cells else text[: cells - 1] + "…"

@@ -7,7 +7,7 @@ from enginectl.control import DrainProgress, EngineView, EventView, RequestView,
 from enginectl.control_verbs import Explanation
 from enginectl.top import figures
 from enginectl.top.layout import Line, box, fit, width_of
-from enginectl.top.panels import filled_buckets, labelled, split_parts, step_figures
+from enginectl.top.panels import filled_buckets, labelled, slow_texts, split_parts, step_figures
 from enginectl.top.snapshot import Snapshot
 from enginectl.top.state import Dialog
 from enginectl.top.table import why
@@ -165,6 +165,8 @@ def steps(step: StepStats, width: int, rows: int) -> list[Line]:
                 (f" {share:.0%}" if value is not None else "", "dim"),
             ]
         )
+    if slow := slow_texts(step)[0]:
+        out += [[], [(slow, "yellow")]]
     out.append([])
     buckets = filled_buckets(step)
     top = max((n for _, n in buckets), default=1)
@@ -193,7 +195,8 @@ def logs(snapshot: Snapshot, rows: int) -> list[Line]:
 HELP = (
     ("q  Ctrl-C", "quit"),
     ("p  space", "freeze the picture; data keeps coming in"),
-    ("[  ]  L", "step back and forth through what was recorded; live again"),
+    ("[  ]  left right", "step back and forth through what was recorded, or a replay"),
+    ("{  }  L", "the same by ten; to the newest, live again"),
     ("j k g G  arrows", "move the cursor"),
     ("Enter", "the request under the cursor in detail"),
     ("s  S  < >", "next sort column, invert, previous and next column"),

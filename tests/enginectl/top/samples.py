@@ -9,6 +9,7 @@ from enginectl.control import (
     PhaseInfo,
     ProcessInfo,
     RequestView,
+    SlowStep,
     Stats,
     StepStats,
 )
@@ -30,6 +31,10 @@ def step_stats() -> StepStats:
         execute_ms=17.9,
         sample_ms=0.7,
         update_ms=0.4,
+        idle_ms=0.2,
+        observer_us=38.0,
+        slow=2,
+        last_slow=SlowStep(step=88197, ms=61.0, tokens=8193, prefill_tokens=8192),
         histogram=[0, 0, 30, 1900, 800, 150, 50, 14, 0, 0, 0],
         recent_ms=WAVE * 2,
     )
@@ -42,6 +47,7 @@ def stats(running: int = 38, waiting: int = 4) -> Stats:
         "decode_tok_s": [v * 90 for v in WAVE],
         "prefill_tok_s": [v * v for v in WAVE],
         "kv_used_ratio": [v / 40 for v in WAVE],
+        "prefix_hit_ratio": [v / 30 for v in WAVE],
     }
     return Stats(
         running=running,

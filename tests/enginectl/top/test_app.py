@@ -102,7 +102,7 @@ def test_abort_reaches_the_supervisor_and_is_reported(peer: Peer) -> None:
     app = app_of(allow_actions=True)
     app.poller = Poller("qwen", app.post)
     app.session.add(app.poller.look())
-    target = app.session.latest.requests[-1].id  # type: ignore[union-attr]
+    target = app.session.latest.requests[0].id  # type: ignore[union-attr]
     app.handle(["a", "right", "enter"])
     assert app.ui.notice == "abort ..."
     wait_until(lambda: app.take_news() or app.ui.notice != "abort ...", what="the outcome")

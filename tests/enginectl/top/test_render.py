@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from rich.cells import cell_len
 
-from enginectl.control import DrainProgress, EngineView, EventView, RequestView, Stats, StepStats
+from enginectl.control import DrainProgress, EngineView, EventView, GpuInfo, RequestView, Stats, StepStats
 from enginectl.control_verbs import Explanation, Holder
 from enginectl.top.layout import shed
 from enginectl.top.render import render
@@ -123,7 +124,7 @@ def test_below_the_least_size_there_is_one_line() -> None:
 def test_all_figures_of_the_drawing_are_there() -> None:
     shown = text(samples.snapshot(), 120, 40)
     for word in (
-        "qwen · busy · up 2h11m · 1s",
+        "qwen · busy · up 2h11m · 1.0s · observer 38µs/step",
         "[read-only]",
         "engine 41873",
         "cpu 104%",
@@ -132,7 +133,7 @@ def test_all_figures_of_the_drawing_are_there() -> None:
         "22,389 / 36,704",
         "61%",
         "prefix hit 47%",
-        "free 14,315",
+        "free p5 18,352",
         "decode  1,912",
         "prefill  6.1k",
         "ttft p50 .21 p95 .74s",
@@ -147,7 +148,11 @@ def test_all_figures_of_the_drawing_are_there() -> None:
         "execute 17.9",
         "sample 0.7",
         "update 0.4",
-        "requests 42 · sort: age ▼ · filter: -",
+        "idle 0.2",
+        "slow 2: step 88197 prefill 8.2k",
+        "superv 41869",
+        "rss 21MB",
+        "requests 42 · sort: hog ▼ · filter: -",
         "slow-step 88197",
     ):
         assert word in shown, word
@@ -160,7 +165,8 @@ def test_warnings_are_lettered() -> None:
     full.kv_used_ratio = 0.85
     assert "85%W" in text(samples.snapshot(view=samples.view(stats=full)), 100, 32)
     assert "waiting    4!" in text(samples.snapshot(view=samples.view(stats=samples.stats(running=0))), 100, 32)
-    assert any(line.startswith("│ ! cmpl-000") for line in picture(samples.snapshot(count=3), 100, 32))
+    elsewhere = Ui(cursor="cmpl-001-0-8a1f0945")
+    assert any(line.startswith("│ ! cmpl-000") for line in picture(samples.snapshot(count=3), 100, 32, elsewhere))
 
 
 def test_rates_are_never_negative() -> None:
@@ -314,3 +320,48 @@ def test_paper_has_every_panel_and_no_cursor() -> None:
 def test_the_same_values_give_the_same_frame() -> None:
     one, two = (render(samples.snapshot(), Ui(), 100, 32, now=samples.NOW) for _ in range(2))
     assert one == two
+
+
+def test_gpus_take_the_place_of_memory_where_there_are_some() -> None:
+    one = GpuInfo(index=0, used_bytes=71 << 30, total_bytes=80 << 30, busy_ratio=0.92)
+    shown = text(samples.snapshot(view=samples.view(gpus=[one])), 100, 32)
+    assert "gpu0 92% 71.0/80.0GiB" in shown
+    assert "mem 3.0GiB" not in shown and "mem 3.0GiB" in text(samples.snapshot(), 100, 32)
+    second = GpuInfo(index=1, used_bytes=80 << 30, total_bytes=80 << 30)
+    both = samples.snapshot(view=samples.view(gpus=[one, second]))
+    assert "2 gpus 92% 151.0/160.0GiB" in text(both, 140, 50)
+    assert "gpu0 92% 71/80G" in text(samples.snapshot(view=samples.view(gpus=[one])), 80, 24)
+    page = text(both, 100, 32, Ui(view="panel", panel=0))
+    assert "gpu1 - 80.0/80.0GiBW" in page and "memory 3.0GiB" in page
+
+
+def test_a_quiet_engine_says_what_takes_most_and_an_old_one_no_observer() -> None:
+    quiet = samples.stats()
+    quiet.step.slow, quiet.step.observer_us, quiet.step.idle_ms = 0, None, None
+    shown = text(samples.snapshot(view=samples.view(stats=quiet)), 100, 32)
+    assert "idle -" in shown and "mostly execute" in shown
+    assert "observer" not in shown and "slow 2" not in shown
+
+
+def test_the_step_table_has_idle_and_the_slow_steps() -> None:
+    page = text(samples.snapshot(), 100, 32, Ui(view="steps"))
+    assert "idle             0.2 ms" in page and "slow 2: step 88197 prefill 8.2k" in page
+
+
+def test_a_replay_says_where_it_stands_and_its_keys() -> None:
+    shown = text(samples.snapshot(), 100, 32, Ui(is_replay=True, held=5, place=(3, 240)))
+    assert "replay 3 of 240 · " in shown and "]  next" not in shown
+    assert "] next  [ back  } { by ten  L end" in shown
+    assert "frozen" not in shown
+
+
+def test_while_clients_wait_for_the_next_engine_they_are_listed() -> None:
+    held = samples.starting()
+    assert held.view is not None
+    held.view.held, held.view.held_s = 8, 6.2
+    rows = samples.requests(8)
+    for row in rows:
+        row.state, row.waits_for = "held", "the engine is replaced; its client waits"
+    shown = text(structs.replace(held, requests=rows, requests_total=8), 100, 32)
+    assert "W holding 8 requests for 6s: their clients wait" in shown
+    assert "load weights" in shown and "cmpl-003" in shown and "held" in shown

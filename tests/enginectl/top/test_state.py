@@ -196,3 +196,17 @@ def test_other_effects() -> None:
 
 def test_a_notice_lasts_until_the_next_key() -> None:
     assert keys(replace(Ui(), notice="saved"), "j")[0].notice == ""
+
+
+def test_a_replay_is_stepped_by_hand_and_never_leaves_its_ends() -> None:
+    scenes = [Scene(samples.snapshot(seq=n), tuple(range(30))) for n in range(30)]
+    ui = Ui(held=0, is_replay=True)
+    for key, at in (("]", 1), ("right", 2), ("}", 12), ("[", 11), ("left", 10), ("{", 0), ("L", 29)):
+        ui, effect = press(ui, key, scenes[ui.held or 0])
+        assert (ui.held, effect, ui.notice) == (at, None, "")
+    last, _ = press(ui, "]", scenes[29])
+    assert (last.held, last.notice) == (29, "the end of the recording")
+    first, _ = press(Ui(held=0, is_replay=True), "[", scenes[0])
+    assert (first.held, first.notice) == (0, "its beginning")
+    still, _ = press(ui, "p", scenes[29])
+    assert still.held == 29 and "a replay stands still" in still.notice

@@ -68,3 +68,53 @@ def test_an_id_cannot_steer_the_terminal() -> None:
     text = "".join(part for part, _ in table.row_line(row, columns, table.id_width(columns, [row], 76), 76, False))
     assert text.isprintable()
     assert len(text) == 76
+
+
+def test_the_hog_stands_first_then_the_oldest() -> None:
+    rows = [RequestView(id="old", age_s=90.0), RequestView(id="hog", age_s=1.0, is_hog=True), RequestView(id="young")]
+    assert table.SORTS[0] == "hog"
+    assert [r.id for r in table.arrange(rows, "hog", False, "")] == ["hog", "old", "young"]
+
+
+LARGE = RequestView(
+    id="cmpl-e41ac5079a93",
+    age_s=4000.0,
+    prompt_tokens=123_456,
+    output_tokens=12_345,
+    max_tokens=131_072,
+    blocks=12_345,
+    ttft_s=123.0,
+    tpot_ms=18_432.0,
+    is_hog=True,
+    note="12,345 of 131,072 tokens out, by far the most still to come",
+    state="running",
+)
+LATE = RequestView(
+    id="cmpl-28a9bca83128", max_tokens=16, waits_for="position 12; needs 12,345 blocks, 2 free", blocks_needed=12_345
+)
+
+
+@pytest.mark.parametrize("width", [56, 76, 96, 136])
+def test_no_row_is_cut_and_all_columns_stand_below_their_titles(width: int) -> None:
+    rows = [LARGE, LATE, RequestView(id="cmpl-149b2c98b5dd", waits_for="position 2; 8 of 8 sequences run")]
+    columns = table.columns_for(width, rows)
+    ids = table.id_width(columns, rows, width)
+    head = "".join(text for text, _ in table.header(columns, ids, width, "hog"))
+    for row in rows:
+        line = "".join(text for text, _ in table.row_line(row, columns, ids, width, False))
+        end = 2
+        for column in columns:
+            end += (column.width or ids) + 1
+            if not column.left:
+                assert (line[end - 1], line[end - 2] != " ", head[end - 2] != " ") == (" ", True, True), (column, line)
+        assert "…" not in line[2 + ids :], line
+    lines = ["".join(text for text, _ in table.row_line(row, columns, ids, width, False)) for row in rows]
+    assert "! hog" in lines[0]
+    assert "kv full" in lines[1] or "needs 12,345 blocks, 2 free" in lines[1]
+    assert "places full" in lines[2] or "8 of 8 sequences run" in lines[2]
+
+
+def test_the_whole_reason_stands_where_there_is_room() -> None:
+    columns = table.columns_for(180, [LARGE])
+    line = "".join(text for text, _ in table.row_line(LARGE, columns, table.id_width(columns, [LARGE], 180), 180, True))
+    assert "! 12,345 of 131,072 tokens out, by far the most still to come" in line

@@ -133,7 +133,7 @@ def test_keys_are_handled_at_once_and_redraw_only_on_change(peer: Peer) -> None:
         ):
             screen.press(key, word)
         size = len(screen.output)
-        screen.press(b"ZZZ\x1b[<35;1;1Ms", "sort: prompt")
+        screen.press(b"ZZZ\x1b[<35;1;1Ms", "sort: id")
         assert len(screen.output) - size < 40_000
         screen.type(b"q")
         assert screen.end() == 0
@@ -165,10 +165,10 @@ def test_a_supervisor_that_dies_is_shown_not_followed(peer: Peer) -> None:
 def test_abort_asks_first(peer: Peer) -> None:
     with Screen([*TOP, "--allow-actions"]) as screen:
         screen.wait_for("cmpl-01f")
-        screen.press(b"a", "Abort request cmpl-01f")
+        screen.press(b"a", "Abort request cmpl-000")
         screen.press(b"\r", "cancelled")
         assert not any(verb == "abort" for verb, _ in peer.asked)
-        screen.press(b"a\t\r", "cmpl-01f-0-8a1f0945: aborted", 20.0)
+        screen.press(b"a\t\r", "cmpl-000-0-8a1f0945: aborted", 20.0)
         screen.type(b"q")
         assert screen.end() == 0
 
@@ -225,8 +225,12 @@ def test_a_stream_and_its_replay(peer: Peer, tmp_path: Path) -> None:
     paper = run_plain("--replay", str(tmp_path / "f"))
     assert b"cmpl-01f" in paper.stdout
     with Screen(["-m", "enginectl", "top", "--replay", str(tmp_path / "f")]) as screen:
-        screen.wait_for("frozen", "cmpl-01f")
-        screen.press(b"]", "step timing")
+        screen.wait_for("replay 1 of 2", "cmpl-01f")
+        screen.press(b"]", "replay 2 of 2")
+        screen.press(b"]", "the end of the recording")
+        screen.press(b"[", "replay 1 of 2")
+        screen.press(b"?", "step back and forth through what was recorded, or a replay")
+        screen.press(b"L", "replay 2 of 2")
         screen.type(b"q")
         assert screen.end() == 0
 
