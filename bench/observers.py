@@ -49,7 +49,8 @@ class Load:
     """Requests through the control socket that never end; their tokens are read and forgotten."""
 
     def __init__(self, path: Path, count: int, model_len: int) -> None:
-        from enginectl.control import ControlRequest, GenerateArgs
+        from enginectl.control import ControlRequest
+        from enginectl.control_verbs import GenerateArgs
         from enginectl.envelope import encode, pack
 
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

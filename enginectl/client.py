@@ -15,7 +15,8 @@ from msgspec import Raw
 
 from engine.messages import SamplingParams
 from enginectl.channel import ControlClient, ControlStream, StatsStream
-from enginectl.control import (
+from enginectl.control import DrainProgress, EngineView, EventView, RequestView
+from enginectl.control_verbs import (
     AbortArgs,
     AbortOutcome,
     AbortResult,
@@ -24,17 +25,13 @@ from enginectl.control import (
     CordonArgs,
     DrainArgs,
     DrainEnd,
-    DrainProgress,
-    EngineView,
     EventList,
     EventsArgs,
-    EventView,
     GenerateArgs,
     GenerateChunk,
     GenerateEnd,
     RequestList,
     RequestsArgs,
-    RequestView,
     StatusArgs,
     StopArgs,
     StopStage,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from enginectl.control import EngineView, Stats
+from enginectl.control import EngineView
+from enginectl.control_stats import Stats
 from enginectl.errors import UsageError
 from enginectl.verbs import nearest
 from enginectl.views import SERVING

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import EngineView, StatusArgs
+from enginectl.control import EngineView
+from enginectl.control_verbs import StatusArgs
 from enginectl.errors import CtlError, NoSuchEngine, NotRunning, UsageError
 
 if TYPE_CHECKING:

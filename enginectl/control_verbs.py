@@ -1,4 +1,4 @@
-"""Structs of the control protocol, continued: gates (pause, sleep), explain, the flight record, dump, metrics.
+"""Structs of the control protocol: for each verb its arguments, and what answers it unless that is a view.
 
 As in enginectl.control: additive changes only, unknown keys are ignored, new fields have defaults."""
 
@@ -6,10 +6,188 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from engine.messages import NIL, SamplingParams
 from engine.reports import UtilityInfo
-from enginectl.control import RequestView
+from enginectl.control import EventView, RequestView
+
+
+class StatusArgs(Struct, kw_only=True):
+    """verb `status` -> EngineView."""
+
+
+class WatchArgs(Struct, kw_only=True):
+    """verb `watch`: a stream of EngineView, one now and one at each change (state, phase, drain progress), at least
+    every interval_s. Ends when the supervisor ends."""
+
+    interval_s: float = 1.0
+
+
+class RequestsArgs(Struct, kw_only=True):
+    """verb `requests` -> RequestList."""
+
+    limit: int = 1000
+
+
+class RequestList(Struct, kw_only=True):
+    items: list[RequestView]
+    total: int
+
+
+class EventsArgs(Struct, kw_only=True):
+    """verb `events` -> EventList; the youngest `limit`, oldest first."""
+
+    limit: int = 100
+    since_seq: int = 0
+
+
+class EventList(Struct, kw_only=True):
+    items: list[EventView]
+
+
+class CallArgs(Struct, kw_only=True):
+    """verb `call` -> CallResult. `args` are positional; a deadline that passes is error E1403."""
+
+    utility: str
+    args: list[Raw] = []
+    timeout_s: float = 30.0
+
+
+class CallResult(Struct, kw_only=True):
+    value: Raw
+    took_ms: float
+    step: int = 0
+
+
+class AbortArgs(Struct, kw_only=True):
+    """verb `abort` -> AbortResult, after the requests are gone. `ids`: engine ids, external ids or unique prefixes."""
+
+    ids: list[str] = []
+    all: bool = False
+    older_s: float | None = None
+    timeout_s: float = 10.0
+
+
+class AbortOutcome(Struct, kw_only=True):
+    asked: str
+    id: str = ""
+    result: Literal["aborted", "already-finished", "not-found", "ambiguous", "timeout"]
+    detail: str = ""
+
+
+class AbortResult(Struct, kw_only=True):
+    items: list[AbortOutcome]
+
+
+class GenerateArgs(Struct, kw_only=True):
+    """verb `generate`: a stream of GenerateChunk; its `end` carries GenerateEnd. A caller that vanishes aborts it."""
+
+    request_id: str = ""
+    """Empty: the supervisor makes one."""
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    priority: int = 0
+    cache_salt: str | None = None
+
+
+class Array(Struct, array_like=True):
+    """One array, its bytes inline: dtype as `<i4` or `float32`, C order."""
+
+    dtype: str
+    shape: list[int]
+    data: bytes
+
+
+class LogprobTables(Struct, array_like=True):
+    """For each token the chosen one first, then the best: token_ids and logprobs (T, k+1), ranks (T,)."""
+
+    token_ids: Array
+    logprobs: Array
+    ranks: Array
+
+
+class GenerateChunk(Struct, kw_only=True, omit_defaults=True):
+    request_id: str
+    token_ids: list[int]
+    logprobs: Raw = NIL
+    """LogprobTables"""
+    prompt_logprobs: Raw = NIL
+    """LogprobTables"""
+
+
+class GenerateEnd(Struct, kw_only=True):
+    request_id: str
+    finish_reason: str
+    """stop, length, abort or error"""
+    stop_reason: int | str | None = None
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    ttft_s: float | None = None
+    total_s: float = 0.0
+
+
+class StopArgs(Struct, kw_only=True):
+    """verb `stop`: a stream of StopStage; ends when engine and supervisor are about to be gone."""
+
+    grace_s: float = 10.0
+    """How long requests get before they are aborted; 0 aborts at once."""
+    term_s: float = 5.0
+    """How long a process gets after the abort before TERM, and after TERM before KILL."""
+
+
+class StopStage(Struct, kw_only=True):
+    stage: Literal["drain", "abort", "terminate", "kill", "gone"]
+    detail: str = ""
+    elapsed_s: float = 0.0
+
+
+class DrainArgs(Struct, kw_only=True):
+    """verb `drain`: a stream of DrainProgress; `end` carries DrainEnd. Cancelled by `uncordon`."""
+
+    grace_s: float = 300.0
+    on_timeout: Literal["abort", "fail"] = "abort"
+    stop: bool = True
+    """Stop the engine once it is empty."""
+
+
+class DrainEnd(Struct, kw_only=True):
+    drained: bool
+    finished: int = 0
+    aborted: int = 0
+    took_s: float = 0.0
+    detail: str = ""
+
+
+class CordonArgs(Struct, kw_only=True):
+    """verbs `cordon` and `uncordon` -> EngineView. `uncordon` also cancels a drain."""
+
+
+class RestartArgs(Struct, kw_only=True):
+    """verb `restart`: a stream of EngineView until ready; `end` carries the last."""
+
+    grace_s: float = 10.0
+    timeout_s: float = 600.0
+    hold: bool = False
+    """Clients wait instead of failing: requests in flight are resumed by the new engine. Grace is not used then."""
+    hold_limit_s: float | None = None
+    """How long they wait at most; None: as the engine was started."""
+    hold_sampled: Literal["resume", "fail"] | None = None
+
+
+class KillArgs(Struct, kw_only=True):
+    """verb `kill` -> ExitInfo: KILL to the engine's process group now. The supervisor ends too unless it restarts."""
+
+
+class StacksArgs(Struct, kw_only=True):
+    """verb `stacks` -> Stacks. Works on an engine whose loop does not turn (faulthandler on a signal)."""
+
+    timeout_s: float = 5.0
+
+
+class Stacks(Struct, kw_only=True):
+    text: str
 
 
 class PauseArgs(Struct, kw_only=True):
@@ -50,94 +228,6 @@ class UtilityTable(Struct, kw_only=True):
     """`items` is None for an engine that does not describe itself."""
 
     items: list[UtilityInfo] | None = None
-
-
-class ExplainArgs(Struct, kw_only=True):
-    """verb `explain` -> ExplanationList: one for each request that the id means."""
-
-    id: str
-
-
-class Holder(Struct, kw_only=True):
-    """A request that holds blocks others wait for."""
-
-    id: str
-    external_id: str | None = None
-    blocks: int = 0
-    share: float | None = None
-    """Of all blocks."""
-    tokens_left: int | None = None
-    eta_s: float | None = None
-
-
-Limit = Literal["", "paused", "sleeping", "stalled", "sequences", "blocks", "tokens", "unknown"]
-
-
-class Explanation(Struct, kw_only=True):
-    """Why a request is where it is. Estimates take every request to use all tokens it may."""
-
-    request: RequestView
-    position: int | None = None
-    """In the line of those that wait, from 1; None when it runs."""
-    limit: Limit = ""
-    """What holds it, or the first in the line before it. tokens: the step's token budget. Empty: nothing."""
-    because: str = ""
-    blocks_needed: int | None = None
-    blocks_free: int | None = None
-    blocks_total: int | None = None
-    running: int = 0
-    max_num_seqs: int | None = None
-    holders: list[Holder] = []
-    """Largest first."""
-    expected_start_s: float | None = None
-    expected_start_steps: int | None = None
-    tok_s: float | None = None
-    tokens_left: int | None = None
-    eta_s: float | None = None
-    step_ms: float | None = None
-    """The median that estimates are made with."""
-    step: int = 0
-    """Step counter at this moment."""
-    notes: list[str] = []
-
-
-class ExplanationList(Struct, kw_only=True):
-    items: list[Explanation]
-
-
-class FlightStep(Struct, kw_only=True):
-    """One line of a flight record: one step of the engine. Nothing of any prompt or output is in it."""
-
-    step: int
-    t: float
-    """Monotonic, s, when it ended."""
-    tokens: int = 0
-    prefill_tokens: int = 0
-    running: int = 0
-    waiting: int = 0
-    free_blocks: int | None = None
-    preempted: int = 0
-    schedule_ms: float | None = None
-    execute_ms: float | None = None
-    sample_ms: float | None = None
-    update_ms: float | None = None
-    kv_used_ratio: float | None = None
-
-
-class FlightHead(Struct, kw_only=True):
-    """The first line of a flight record file."""
-
-    schema: str = "enginectl/v1"
-    type: Literal["flight"] = "flight"
-    name: str = ""
-    instance: str = ""
-    engine: str = ""
-    model: str = ""
-    kv_blocks: int | None = None
-    max_num_seqs: int | None = None
-    wall_offset_s: float = 0.0
-    """Add it to `t` for the wall clock."""
-    seen_by: Literal["engine", "supervisor"] = "supervisor"
 
 
 class DumpArgs(Struct, kw_only=True):

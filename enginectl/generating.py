@@ -14,7 +14,7 @@ from msgspec import MsgspecError, Raw, msgpack
 
 from engine.messages import SamplingParams
 from enginectl.client import Engine
-from enginectl.control import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
+from enginectl.control_verbs import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
 from enginectl.errors import GenerationFailed, UsageError
 from enginectl.tokens import Detokenizer, StopStrings
 from enginectl.waiting import Waiting

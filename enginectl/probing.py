@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from enginectl.control import EngineView, State, Stats
+from enginectl.control import EngineView, State
+from enginectl.control_stats import Stats
 from enginectl.errors import Exit
 
 Kind = Literal["liveness", "readiness", "startup"]

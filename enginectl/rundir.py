@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from enginectl.claim import claim_holder
-from enginectl.control import EngineView, ProcessInfo
+from enginectl.control import EngineView
+from enginectl.control_stats import ProcessInfo
 from enginectl.dirs import (
     NAME_PATTERN,
     RUNTIME_SETTING,

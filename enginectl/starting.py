@@ -14,7 +14,8 @@ from typing import Any
 
 from enginectl import text
 from enginectl.context import look
-from enginectl.control import EngineView, WatchArgs
+from enginectl.control import EngineView
+from enginectl.control_verbs import WatchArgs
 from enginectl.errors import (
     BadRuntimeDir,
     Conflict,

@@ -9,7 +9,7 @@ import typer
 from enginectl import text
 from enginectl.client import Engine
 from enginectl.context import connect
-from enginectl.control import AbortArgs, AbortOutcome, AbortResult
+from enginectl.control_verbs import AbortArgs, AbortOutcome, AbortResult
 from enginectl.errors import CtlError, Deadline, Exit, NoSuchRequest, UsageError
 from enginectl.options import EngineOption, Format, OutputOption, YesOption, duration
 from enginectl.output import out

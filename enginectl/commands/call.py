@@ -13,8 +13,7 @@ from engine.reports import UtilityInfo
 from enginectl import text
 from enginectl.client import Engine
 from enginectl.context import connect
-from enginectl.control import CallArgs, CallResult
-from enginectl.control_verbs import UtilitiesArgs, UtilityTable
+from enginectl.control_verbs import CallArgs, CallResult, UtilitiesArgs, UtilityTable
 from enginectl.errors import NoSuchUtility, Refused, UsageError
 from enginectl.options import EngineOption, Format, OutputOption, YesOption, duration
 from enginectl.output import out, plain

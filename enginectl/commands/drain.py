@@ -9,7 +9,8 @@ import typer
 from enginectl import text
 from enginectl.channel import ControlStream
 from enginectl.context import connect, one_name
-from enginectl.control import DrainArgs, DrainEnd, DrainProgress
+from enginectl.control import DrainProgress
+from enginectl.control_verbs import DrainArgs, DrainEnd
 from enginectl.errors import CtlError, Deadline, EngineDied, Exit, Unreachable, UsageError, WrongState
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, duration
 from enginectl.output import out, plain

@@ -11,7 +11,8 @@ import typer
 
 from enginectl.client import Engine, open_control
 from enginectl.context import find_entry, one_name
-from enginectl.control import EventList, EventView
+from enginectl.control import EventView
+from enginectl.control_verbs import EventList
 from enginectl.errors import EngineDied, NotRunning, Unreachable
 from enginectl.log_reader import last_lines
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption

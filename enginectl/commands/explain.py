@@ -9,7 +9,7 @@ import typer
 from enginectl import text
 from enginectl.context import connect
 from enginectl.control import RequestView
-from enginectl.control_verbs import ExplainArgs, Explanation, ExplanationList, Holder
+from enginectl.control_explain import ExplainArgs, Explanation, ExplanationList, Holder
 from enginectl.options import EngineOption, Format, OutputOption
 from enginectl.output import out
 from enginectl.text import one_line

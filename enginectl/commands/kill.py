@@ -7,7 +7,8 @@ import time
 
 from enginectl import text
 from enginectl.context import find_entry, look, one_name
-from enginectl.control import ExitInfo, KillArgs
+from enginectl.control import ExitInfo
+from enginectl.control_verbs import KillArgs
 from enginectl.errors import Deadline, EngineDied, NotRunning, Unreachable
 from enginectl.identity import ProcessId, child_sessions, identify, is_alive, is_stopped, send_signal, session_members
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, YesOption

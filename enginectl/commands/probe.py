@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from enginectl.context import find_entry, one_name
-from enginectl.control import EngineView, StatusArgs
+from enginectl.control import EngineView
+from enginectl.control_verbs import StatusArgs
 from enginectl.errors import CtlError, EngineDied, Exit, NoSuchEngine, NotRunning, UsageError
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, duration
 from enginectl.output import out

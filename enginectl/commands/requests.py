@@ -8,7 +8,7 @@ import typer
 
 from enginectl import text
 from enginectl.context import connect, one_name
-from enginectl.control import RequestList, RequestsArgs
+from enginectl.control_verbs import RequestList, RequestsArgs
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 from enginectl.output import out
 from enginectl.views import REQUEST_HEADERS, request_row

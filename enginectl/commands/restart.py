@@ -8,7 +8,8 @@ import typer
 
 from enginectl import text
 from enginectl.context import find_entry, look, one_name
-from enginectl.control import EngineView, RestartArgs
+from enginectl.control import EngineView
+from enginectl.control_verbs import RestartArgs
 from enginectl.errors import CtlError, EngineDied, Exit, StartFailed, UsageError
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, YesOption, duration
 from enginectl.output import out, plain

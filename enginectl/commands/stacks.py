@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from enginectl.context import connect, one_name
-from enginectl.control import Stacks, StacksArgs
+from enginectl.control_verbs import Stacks, StacksArgs
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, duration
 from enginectl.output import out
 from enginectl.text import printable

@@ -9,7 +9,8 @@ import typer
 
 from enginectl import text
 from enginectl.context import find_entry, look
-from enginectl.control import EngineView, StopArgs, StopStage
+from enginectl.control import EngineView
+from enginectl.control_verbs import StopArgs, StopStage
 from enginectl.errors import CtlError, EngineDied, Exit, NotRunning, Unreachable, UsageError
 from enginectl.options import EngineOption, Format, OutputOption, YesOption, duration
 from enginectl.output import out

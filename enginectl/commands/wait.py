@@ -12,7 +12,8 @@ import typer
 from enginectl import text
 from enginectl.conditions import Condition, parse_condition
 from enginectl.context import find_entry, one_name
-from enginectl.control import EngineView, WatchArgs
+from enginectl.control import EngineView
+from enginectl.control_verbs import WatchArgs
 from enginectl.errors import CtlError, Deadline, EngineDied, Impossible, NotRunning, Unreachable
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption, duration
 from enginectl.output import out

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.messages import FinishReason
-from enginectl.control import DrainArgs, DrainEnd, DrainProgress
+from enginectl.control import DrainProgress
+from enginectl.control_verbs import DrainArgs, DrainEnd
 from enginectl.errors import CtlError, Deadline, WrongState
 from enginectl.supervisor.ending import begin_stop
 from enginectl.supervisor.inflight import Flight

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from engine.reports import EngineDescription, EngineStats
 from enginectl import __version__
-from enginectl.control_verbs import FlightHead, FlightStep
+from enginectl.control_flight import FlightHead, FlightStep
 from enginectl.errors import CtlError
 from enginectl.record import json_bytes
 from enginectl.redaction import redacted_settings, redacted_text, secrets_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from enginectl.control import RequestView
-from enginectl.control_verbs import Explanation, Holder, Limit
+from enginectl.control_explain import Explanation, Holder, Limit
 from enginectl.supervisor.forecast import Load, forecast
 
 MAX_HOLDERS = 20

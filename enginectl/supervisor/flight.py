@@ -10,7 +10,7 @@ from collections import deque
 import msgspec
 
 from engine.messages import SchedulerStats
-from enginectl.control_verbs import FlightHead, FlightStep
+from enginectl.control_flight import FlightHead, FlightStep
 from enginectl.supervisor.stats import is_uncounted
 
 KEEP = 4096

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from enginectl.control import GpuInfo
+from enginectl.control_stats import GpuInfo
 from enginectl.identity import session_members
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from engine.reports import EngineStats
-from enginectl.control import ProcessInfo
+from enginectl.control_stats import ProcessInfo
 from enginectl.errors import CtlError
 from enginectl.identity import CLOCK_TICKS, ProcStat, read_stat
 from enginectl.supervisor.calls import Calls

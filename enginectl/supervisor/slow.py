@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from enginectl.control import SlowStep
+from enginectl.control_stats import SlowStep
 from enginectl.text import count
 
 FACTOR = 3.0

@@ -16,7 +16,7 @@ from engine.messages import (
     SchedulerStats,
     StepTimings,
 )
-from enginectl.control import HISTOGRAM_MS, Stats, StepStats
+from enginectl.control_stats import HISTOGRAM_MS, Stats, StepStats
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.slow import SlowSteps
 from enginectl.supervisor.totals import Totals

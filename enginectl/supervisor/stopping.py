@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from enginectl.control import StopStage
+from enginectl.control_verbs import StopStage
 from enginectl.supervisor.loop import Future
 
 Stage = Literal["drain", "abort", "terminate", "kill", "gone"]

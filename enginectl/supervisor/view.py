@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from enginectl import __version__
-from enginectl.control import EngineView, RequestView, State, Stats
+from enginectl.control import EngineView, RequestView, State
+from enginectl.control_stats import Stats
 from enginectl.identity import identify
 from enginectl.record import Record
 from enginectl.text import count

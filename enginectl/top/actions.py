@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from enginectl.control import (
+from enginectl.control import DrainProgress, EngineView
+from enginectl.control_verbs import (
     AbortArgs,
     AbortResult,
     CordonArgs,
     DrainArgs,
     DrainEnd,
-    DrainProgress,
-    EngineView,
     Stacks,
     StacksArgs,
     StatusArgs,

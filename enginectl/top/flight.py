@@ -13,8 +13,9 @@ from typing import TypeVar
 import msgspec
 
 from engine.messages import EngineCoreReadyResponse, SchedulerStats, StepTimings
-from enginectl.control import EngineView, EventView, Stats
-from enginectl.control_verbs import FlightHead, FlightStep
+from enginectl.control import EngineView, EventView
+from enginectl.control_flight import FlightHead, FlightStep
+from enginectl.control_stats import Stats
 from enginectl.errors import UsageError
 from enginectl.top.snapshot import Link, Snapshot
 

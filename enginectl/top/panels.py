@@ -7,7 +7,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from enginectl.control import HISTOGRAM_MS, EngineView, GpuInfo, Stats, StepStats
+from enginectl.control import EngineView
+from enginectl.control_stats import HISTOGRAM_MS, GpuInfo, Stats, StepStats
 from enginectl.top import figures
 from enginectl.top.layout import Line, first_fit, width_of
 from enginectl.top.snapshot import Snapshot

@@ -15,17 +15,9 @@ from typing import Protocol
 
 from msgspec import structs
 
-from enginectl.control import (
-    EngineView,
-    EventList,
-    EventsArgs,
-    EventView,
-    RequestList,
-    RequestsArgs,
-    RequestView,
-    StatusArgs,
-)
-from enginectl.control_verbs import ExplainArgs, Explanation, ExplanationList
+from enginectl.control import EngineView, EventView, RequestView
+from enginectl.control_explain import ExplainArgs, Explanation, ExplanationList
+from enginectl.control_verbs import EventList, EventsArgs, RequestList, RequestsArgs, StatusArgs
 from enginectl.errors import CtlError, Deadline, EngineDied, NotRunning, Unreachable
 from enginectl.top.snapshot import DEAD_STATES, Link, Snapshot
 

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import DecodeError, Struct, json, structs
 
 from enginectl.control import EngineView, EventView, RequestView
-from enginectl.control_verbs import Explanation
+from enginectl.control_explain import Explanation
 from enginectl.output import SCHEMA, plain
 
 DEAD_STATES = frozenset({"exited", "failed", "backoff", "lost"})

@@ -3,8 +3,9 @@ and the dialog before an action. A snapshot in, lines out. Pure."""
 
 from __future__ import annotations
 
-from enginectl.control import DrainProgress, EngineView, EventView, RequestView, StepStats
-from enginectl.control_verbs import Explanation
+from enginectl.control import DrainProgress, EngineView, EventView, RequestView
+from enginectl.control_explain import Explanation
+from enginectl.control_stats import StepStats
 from enginectl.top import figures
 from enginectl.top.layout import Line, box, fit, width_of
 from enginectl.top.panels import filled_buckets, labelled, slow_texts, split_parts, step_figures

@@ -13,7 +13,8 @@ import pytest
 import zmq
 
 from enginectl.channel import ControlClient, StatsStream
-from enginectl.control import ControlReply, EngineView, RequestsArgs, StatusArgs, WatchArgs
+from enginectl.control import ControlReply, EngineView
+from enginectl.control_verbs import RequestsArgs, StatusArgs, WatchArgs
 from enginectl.envelope import decode_request, encode, error_from, error_info, pack
 from enginectl.errors import CtlError, Deadline, EngineDied, Exit, NoSuchEngine, NotRunning, Unreachable, WrongState
 from enginectl.identity import ProcessId, boot_id, identify

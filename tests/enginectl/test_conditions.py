@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from enginectl.conditions import parse_condition
-from enginectl.control import EngineView, State, Stats, StepStats
+from enginectl.control import EngineView, State
+from enginectl.control_stats import Stats, StepStats
 from enginectl.errors import UsageError
 
 

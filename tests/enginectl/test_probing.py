@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from enginectl.control import EngineView, State, Stats
+from enginectl.control import EngineView, State
+from enginectl.control_stats import Stats
 from enginectl.errors import Exit
 from enginectl.probing import Kind, judge, judge_view, line
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import time
 
 from engine.messages import EngineCoreReadyResponse
-from enginectl.control import EngineView, ExitInfo, PhaseInfo, ProcessInfo, RequestView, Stats, StepStats
+from enginectl.control import EngineView, ExitInfo, PhaseInfo, RequestView
+from enginectl.control_stats import ProcessInfo, Stats, StepStats
 from enginectl.starting import start_failed
 from enginectl.views import PS_HEADERS, phase_line, ps_row, ready_lines, request_row, status_lines
 

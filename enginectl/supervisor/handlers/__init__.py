@@ -13,31 +13,29 @@ import msgspec
 from msgspec import Struct
 
 from enginectl import __version__
-from enginectl.control import (
-    CONTROL_VERSION,
+from enginectl.control import CONTROL_VERSION
+from enginectl.control_explain import ExplainArgs
+from enginectl.control_verbs import (
     AbortArgs,
     CallArgs,
     CordonArgs,
     DrainArgs,
+    DumpArgs,
     EventsArgs,
     GenerateArgs,
     KillArgs,
+    MetricsArgs,
+    PauseArgs,
     RequestsArgs,
     RestartArgs,
+    ResumeArgs,
+    SleepArgs,
     StacksArgs,
     StatusArgs,
     StopArgs,
-    WatchArgs,
-)
-from enginectl.control_verbs import (
-    DumpArgs,
-    ExplainArgs,
-    MetricsArgs,
-    PauseArgs,
-    ResumeArgs,
-    SleepArgs,
     UtilitiesArgs,
     WakeArgs,
+    WatchArgs,
 )
 from enginectl.errors import Bug, Conflict, CtlError, Deadline, UnknownVerb, UsageError
 from enginectl.supervisor.handlers import (

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from enginectl.control import AbortArgs, AbortOutcome, AbortResult
+from enginectl.control_verbs import AbortArgs, AbortOutcome, AbortResult
 from enginectl.errors import UsageError
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.late import standing

@@ -6,7 +6,7 @@ import difflib
 import time
 from typing import TYPE_CHECKING
 
-from enginectl.control import CallArgs, CallResult
+from enginectl.control_verbs import CallArgs, CallResult
 from enginectl.errors import CallFailed, Deadline, NoSuchUtility
 from enginectl.supervisor.late import late
 from enginectl.text import one_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import DrainArgs
+from enginectl.control_verbs import DrainArgs
 from enginectl.supervisor.draining import begin_drain
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import EventList, EventsArgs
+from enginectl.control_verbs import EventList, EventsArgs
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from enginectl.control import RequestView
-from enginectl.control_verbs import ExplainArgs, ExplanationList
+from enginectl.control_explain import ExplainArgs, ExplanationList
 from enginectl.errors import NoSuchRequest
 from enginectl.supervisor.explain import Scene, explain
 from enginectl.supervisor.handlers.requests import merge

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from engine.codec import encode_request
 from engine.messages import NIL, AbortIds, EngineCoreOutput, EngineCoreRequest, FinishReason, Logprobs
-from enginectl.control import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
+from enginectl.control_verbs import Array, GenerateArgs, GenerateChunk, GenerateEnd, LogprobTables
 from enginectl.envelope import pack
 from enginectl.errors import Conflict, GenerationFailed, UsageError
 from enginectl.supervisor.inflight import Flight

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from enginectl.control import KillArgs
+from enginectl.control_verbs import KillArgs
 from enginectl.errors import Deadline
 
 if TYPE_CHECKING:

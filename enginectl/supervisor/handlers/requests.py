@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.reports import RequestInfo
-from enginectl.control import RequestList, RequestsArgs, RequestView
+from enginectl.control import RequestView
+from enginectl.control_verbs import RequestList, RequestsArgs
 from enginectl.supervisor.hog import mark_hogs
 from enginectl.supervisor.view import request_views
 

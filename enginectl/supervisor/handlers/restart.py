@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import RestartArgs
+from enginectl.control_verbs import RestartArgs
 from enginectl.errors import Deadline, WrongState
 from enginectl.rundir import load_settings
 from enginectl.supervisor.ending import begin_stop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import Stacks, StacksArgs
+from enginectl.control_verbs import Stacks, StacksArgs
 from enginectl.supervisor.stacks import collect_stacks
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import StatusArgs
+from enginectl.control_verbs import StatusArgs
 from enginectl.supervisor.view import engine_view
 
 if TYPE_CHECKING:

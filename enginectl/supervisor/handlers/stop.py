@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import StopArgs, StopStage
+from enginectl.control_verbs import StopArgs, StopStage
 from enginectl.supervisor.ending import begin_stop
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from enginectl.control import CordonArgs
+from enginectl.control_verbs import CordonArgs
 from enginectl.supervisor.draining import cancel_drain
 from enginectl.supervisor.view import engine_view
 

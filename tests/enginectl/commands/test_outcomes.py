@@ -8,7 +8,8 @@ import json
 import pytest
 
 from enginectl.commands import abort, status, stop
-from enginectl.control import AbortOutcome, EngineView, State
+from enginectl.control import EngineView, State
+from enginectl.control_verbs import AbortOutcome
 from enginectl.errors import CtlError, UsageError
 from enginectl.output import Output
 

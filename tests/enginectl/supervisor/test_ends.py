@@ -10,17 +10,8 @@ import pytest
 
 from engine.messages import SamplingParams
 from enginectl.client import Engine, connect
-from enginectl.control import (
-    DrainArgs,
-    DrainEnd,
-    DrainProgress,
-    EngineView,
-    ExitInfo,
-    KillArgs,
-    RestartArgs,
-    StopArgs,
-    StopStage,
-)
+from enginectl.control import DrainProgress, EngineView, ExitInfo
+from enginectl.control_verbs import DrainArgs, DrainEnd, KillArgs, RestartArgs, StopArgs, StopStage
 from enginectl.errors import WrongState
 from enginectl.identity import identify, read_stat
 from enginectl.rundir import save_settings

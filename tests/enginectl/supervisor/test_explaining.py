@@ -9,8 +9,8 @@ import pytest
 from engine.messages import SamplingParams
 from enginectl.channel import ControlStream
 from enginectl.client import Engine
-from enginectl.control import GenerateChunk, GenerateEnd
-from enginectl.control_verbs import ExplainArgs, Explanation, ExplanationList
+from enginectl.control_explain import ExplainArgs, Explanation, ExplanationList
+from enginectl.control_verbs import GenerateChunk, GenerateEnd
 from enginectl.errors import NoSuchRequest
 from tests.support.rig import rig_in
 from tests.support.wait import wait_until

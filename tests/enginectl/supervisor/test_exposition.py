@@ -3,7 +3,8 @@ from __future__ import annotations
 import re
 
 from engine.messages import EngineCoreOutput, EngineCoreRequest, FinishReason, SamplingParams, SchedulerStats
-from enginectl.control import EngineView, ProcessInfo
+from enginectl.control import EngineView
+from enginectl.control_stats import ProcessInfo
 from enginectl.supervisor.exposition import metrics_text
 from enginectl.supervisor.inflight import InflightTable
 from enginectl.supervisor.stats import StatsBook

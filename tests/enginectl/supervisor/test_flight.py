@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from engine.messages import SchedulerStats, StepTimings
-from enginectl.control_verbs import FlightHead
+from enginectl.control_flight import FlightHead
 from enginectl.supervisor.flight import KEEP, FlightRing, to_json_lines
 
 

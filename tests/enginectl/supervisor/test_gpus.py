@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from enginectl.control import GpuInfo
+from enginectl.control_stats import GpuInfo
 from enginectl.supervisor.gpus import Gpu, GpuMeter, Nvml, of_engine
 from tests.support.wait import wait_until
 

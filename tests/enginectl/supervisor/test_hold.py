@@ -10,7 +10,8 @@ import pytest
 
 from engine.messages import FinishReason, SamplingParams
 from enginectl.client import Engine, connect
-from enginectl.control import EngineView, RestartArgs
+from enginectl.control import EngineView
+from enginectl.control_verbs import RestartArgs
 from enginectl.settings import EngineSettings
 from tests.support.frontend import RawFrontend
 from tests.support.joined import join_settings, joined

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginectl.control import SlowStep
+from enginectl.control_stats import SlowStep
 from enginectl.supervisor.slow import MIN_LOST_MS, MIN_STEPS, NEWS_EVERY_S, SlowSteps
 
 

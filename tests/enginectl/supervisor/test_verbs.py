@@ -12,14 +12,8 @@ import zmq
 
 from engine.messages import SamplingParams
 from enginectl.client import ControlStream, Engine, connect, open_stats
-from enginectl.control import (
-    ControlReply,
-    ControlRequest,
-    GenerateChunk,
-    GenerateEnd,
-    Stacks,
-    StacksArgs,
-)
+from enginectl.control import ControlReply, ControlRequest
+from enginectl.control_verbs import GenerateChunk, GenerateEnd, Stacks, StacksArgs
 from enginectl.envelope import decode_reply, encode
 from enginectl.errors import (
     CallFailed,

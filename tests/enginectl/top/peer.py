@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from enginectl.control import ControlReply, EngineView, ErrorInfo, EventList, RequestList
-from enginectl.control_verbs import Explanation, ExplanationList
+from enginectl.control import ControlReply, EngineView, ErrorInfo
+from enginectl.control_explain import Explanation, ExplanationList
+from enginectl.control_verbs import EventList, RequestList
 from enginectl.dirs import runtime_root, state_root
 from enginectl.envelope import decode_request, encode, pack
 from enginectl.identity import identify

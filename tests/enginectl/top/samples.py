@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from enginectl.control import (
-    EngineView,
-    EventView,
-    ExitInfo,
-    PhaseInfo,
-    ProcessInfo,
-    RequestView,
-    SlowStep,
-    Stats,
-    StepStats,
-)
+from enginectl.control import EngineView, EventView, ExitInfo, PhaseInfo, RequestView
+from enginectl.control_stats import ProcessInfo, SlowStep, Stats, StepStats
 from enginectl.top.snapshot import Link, Snapshot
 
 NOW = 1_700_000_000.0

@@ -6,7 +6,7 @@ import pytest
 
 from enginectl.bundle import write_bundle
 from enginectl.control import EventView
-from enginectl.control_verbs import FlightHead, FlightStep
+from enginectl.control_flight import FlightHead, FlightStep
 from enginectl.errors import UsageError
 from enginectl.record import json_bytes
 from enginectl.supervisor.flight import to_json_lines

@@ -6,8 +6,9 @@ import pytest
 from msgspec import structs
 from rich.cells import cell_len
 
-from enginectl.control import DrainProgress, EngineView, EventView, GpuInfo, RequestView, Stats, StepStats
-from enginectl.control_verbs import Explanation, Holder
+from enginectl.control import DrainProgress, EngineView, EventView, RequestView
+from enginectl.control_explain import Explanation, Holder
+from enginectl.control_stats import GpuInfo, Stats, StepStats
 from enginectl.top.layout import shed
 from enginectl.top.render import render
 from enginectl.top.snapshot import Link, Snapshot
