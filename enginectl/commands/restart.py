@@ -17,6 +17,29 @@ from enginectl.rundir import EngineEntry
 
 EXAMPLES = ("enginectl restart qwen", "enginectl restart qwen --grace 1m --yes")
 
+HoldOption = Annotated[
+    bool, typer.Option("--hold", help="Clients wait instead of failing; the new engine goes on where it stopped.")
+]
+HoldLimitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--hold-limit",
+        parser=duration,
+        metavar="DURATION",
+        show_default="as started, else 2m",
+        help="How long they wait at most.",
+    ),
+]
+HoldSampledOption = Annotated[
+    str | None,
+    typer.Option(
+        "--hold-sampled",
+        metavar="resume|fail",
+        show_default="as started",
+        help="What held requests do that are sampled.",
+    ),
+]
+
 
 def command(
     name: NameArgument = None,
@@ -42,28 +65,9 @@ def command(
             help="How long I wait for ready.",
         ),
     ] = 600.0,
-    hold: Annotated[
-        bool, typer.Option("--hold", help="Clients wait instead of failing; the new engine goes on where it stopped.")
-    ] = False,
-    hold_limit: Annotated[
-        float | None,
-        typer.Option(
-            "--hold-limit",
-            parser=duration,
-            metavar="DURATION",
-            show_default="as started, else 2m",
-            help="How long they wait at most.",
-        ),
-    ] = None,
-    hold_sampled: Annotated[
-        str | None,
-        typer.Option(
-            "--hold-sampled",
-            metavar="resume|fail",
-            show_default="as started",
-            help="What held requests do that are sampled.",
-        ),
-    ] = None,
+    hold: HoldOption = False,
+    hold_limit: HoldLimitOption = None,
+    hold_sampled: HoldSampledOption = None,
     yes: YesOption = False,
     engine: EngineOption = None,
     output: OutputOption = Format.text,
