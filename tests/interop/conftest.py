@@ -14,7 +14,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/interop/" in str(item.path):
             item.add_marker(pytest.mark.interop)
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(1800))
             if venv() is None:
                 item.add_marker(pytest.mark.skip(reason="no venv of the peer: tests/interop/make_venv.sh"))
 

@@ -31,7 +31,7 @@ def generated(ctl: Ctl, name: str) -> list[list[int]]:
 
 @pytest.mark.parametrize("dtype", AT_LEAST)
 def test_ten_prompts(ctl: Ctl, model: Path, dtype: str) -> None:
-    shape = ["--set", "max_model_len=512", "--set", "max_num_seqs=1", "--set", f"dtype={dtype}", "--timeout", "5m"]
+    shape = ["--set", "max_model_len=512", "--set", "max_num_seqs=1", "--set", f"dtype={dtype}", "--timeout", "10m"]
     ctl.ok("start", "ours", "--model", str(model), *shape, "--set", "num_gpu_blocks=64", timeout_s=START_S)
     ours = generated(ctl, "ours")
     ctl.ok("stop", "ours", "--yes")

@@ -75,7 +75,7 @@ def test_a_split_command_whose_part_is_killed(ctl: Ctl, model: Path, who: str) -
     """Without restarts the whole ends, and the same command works again."""
     port, found = free_port(), venv()
     command = [f"{found}/bin/vllm", "serve", str(model), "--served-model-name", SERVED, "--port", str(port)]
-    ctl.ok("start", "y", "--restart", "no", "--timeout", "6m", "--", *command, *SHAPE, *ENGINE, timeout_s=400)
+    ctl.ok("start", "y", "--restart", "no", "--timeout", "10m", "--", *command, *SHAPE, *ENGINE, timeout_s=START_S)
     api = Api(port, SERVED, timeout_s=60)
     pool, clients = at_once(*[lambda: outcome(api)] * 3)
     wait_until(lambda: sum(row["output_tokens"] > 2 for row in ctl.requests("y")) >= 3, 60.0, "three running")

@@ -20,7 +20,7 @@ from tests.support.wait import wait_until
 
 ROME = "The history of the Roman Empire begins with"
 SETTINGS = ("--set", "dtype=float32", "--set", "max_model_len=2048", "--set", "max_num_seqs=4",
-            "--set", "num_gpu_blocks=600", "--set", "threads=1", "--timeout", "5m")  # fmt: skip
+            "--set", "num_gpu_blocks=600", "--set", "threads=1", "--timeout", "10m")  # fmt: skip
 TOKENS = 60
 
 

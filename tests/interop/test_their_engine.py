@@ -30,7 +30,7 @@ def start(ctl: Ctl, model: Path, name: str, *options: str) -> None:
     shape = [
         f"--set={key}={value}" for key, value in (("max_model_len", 2048), ("max_num_seqs", 4), ("dtype", "float32"))
     ]
-    ctl.ok("start", name, "--engine", "vllm", "--python", python(), "--model", str(model), *shape, "--timeout", "5m",
+    ctl.ok("start", name, "--engine", "vllm", "--python", python(), "--model", str(model), *shape, "--timeout", "10m",
            *options, "--", *ENGINE, timeout_s=START_S)  # fmt: skip
 
 
@@ -110,8 +110,8 @@ def test_a_command_that_was_split(ctl: Ctl, model: Path) -> None:
     found = venv()
     assert found is not None
     command = [str(found / "bin" / "vllm"), "serve", str(model), "--served-model-name", SERVED, "--port", str(port)]
-    ctl.ok("start", "s", "--hold", "--restart", "on-failure", "--timeout", "6m", "--", *command, *SHAPE, *ENGINE,
-           timeout_s=400)  # fmt: skip
+    ctl.ok("start", "s", "--hold", "--restart", "on-failure", "--timeout", "10m", "--", *command, *SHAPE, *ENGINE,
+           timeout_s=START_S)  # fmt: skip
     view = status(ctl, "s")
     assert view["http"] == f"http://127.0.0.1:{port}"
     api = Api(port, SERVED, timeout_s=300)
