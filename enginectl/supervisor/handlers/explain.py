@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from enginectl.control import RequestView
-from enginectl.control_explain import ExplainArgs, ExplanationList
+from enginectl.control_explain import ExplainArgs, Explanation, ExplanationList
 from enginectl.errors import NoSuchRequest
 from enginectl.supervisor.explain import Scene, explain
-from enginectl.supervisor.handlers.requests import merge
+from enginectl.supervisor.handlers.requests import held, merge
 from enginectl.supervisor.view import request_views, state_of
 
 if TYPE_CHECKING:
@@ -20,10 +20,16 @@ MAX_ITEMS = 20
 
 
 async def handle(daemon: Daemon, session: Session, args: ExplainArgs) -> None:
-    daemon.check_serving("explain")
+    is_holding = daemon.traffic.hold.is_holding
+    if not is_holding:
+        daemon.check_serving("explain")
     found = daemon.inflight.find(args.id)
     if not found.flights:
         raise _unknown(daemon.settings.name, args.id, found.finished, found.ambiguous)
+    if is_holding:
+        ids = [flight.id for flight in found.flights[:MAX_ITEMS]]
+        items = [Explanation(request=view, because=view.waits_for) for view in held(daemon) if view.id in ids]
+        return session.reply(ExplanationList(items=items))
     if daemon.health is not None:
         await daemon.health.ask()
     scene = await _scene(daemon)
@@ -31,7 +37,7 @@ async def handle(daemon: Daemon, session: Session, args: ExplainArgs) -> None:
     wanted = [by_id[flight.id] for flight in found.flights[:MAX_ITEMS] if flight.id in by_id]
     if not wanted:
         raise _unknown(daemon.settings.name, args.id, "just now", [])
-    session.reply(ExplanationList(items=[explain(item, scene) for item in wanted]))
+    return session.reply(ExplanationList(items=[explain(item, scene) for item in wanted]))
 
 
 def _unknown(name: str, asked: str, finished: str, ambiguous: list[str]) -> NoSuchRequest:

@@ -11,6 +11,7 @@ import pytest
 from engine.messages import FinishReason, SamplingParams
 from enginectl.client import Engine, connect
 from enginectl.control import EngineView
+from enginectl.control_explain import ExplainArgs, ExplanationList
 from enginectl.control_verbs import RestartArgs
 from enginectl.settings import EngineSettings
 from tests.support.frontend import RawFrontend
@@ -69,6 +70,8 @@ def test_a_crash_under_hold_is_a_pause(rig: Rig) -> None:
         assert sorted((view.external_id or view.id, view.state) for view in engine.requests()) == [
             (name, "held") for name in names
         ]
+        (told,) = engine.control.request("explain", ExplainArgs(id="r0"), ExplanationList).items
+        assert (told.request.state, told.because) == ("held", "the engine is replaced; its client waits")
         frontend.add("late", PROMPT, max_tokens=TOKENS, ignore_eos=True)
         call = frontend.ask("is_sleeping")
         for generation in frontend.collect_all([*names, "late"], 90.0):
