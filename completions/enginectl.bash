@@ -80,11 +80,12 @@ __enginectl_setting() {
         executor=*) found=(executor=uniproc executor=null) ;;
         device=*) found=(device=auto device=cpu device=cuda) ;;
         kernels=*) found=(kernels=auto kernels=native kernels=eager) ;;
+        quantization=*) found=(quantization=none quantization=int8 quantization=int4) ;;
         dialect=*) found=(dialect=auto dialect=0.25 dialect=0.32) ;;
         allow_unsafe_calls=*) found=(allow_unsafe_calls=true allow_unsafe_calls=false) ;;
         log_level=*) found=(log_level=debug log_level=info log_level=warning log_level=error) ;;
         *=*) ;;
-        *) found=(model= dtype= max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching= executor= device= kernels= threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= dialect= allow_unsafe_calls= log_level=) ;;
+        *) found=(model= dtype= max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching= executor= device= kernels= quantization= threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= dialect= allow_unsafe_calls= log_level=) ;;
     esac
 }
 

@@ -67,7 +67,7 @@ function __enginectl_models
 end
 
 function __enginectl_settings
-    string join \n model= dtype=auto dtype=float32 dtype=bfloat16 dtype=float16 max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching=true enable_prefix_caching=false executor=uniproc executor=null device=auto device=cpu device=cuda kernels=auto kernels=native kernels=eager threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= dialect=auto dialect=0.25 dialect=0.32 allow_unsafe_calls=true allow_unsafe_calls=false log_level=debug log_level=info log_level=warning log_level=error
+    string join \n model= dtype=auto dtype=float32 dtype=bfloat16 dtype=float16 max_model_len= max_num_seqs= max_num_batched_tokens= block_size= kv_memory= num_gpu_blocks= enable_prefix_caching=true enable_prefix_caching=false executor=uniproc executor=null device=auto device=cpu device=cuda kernels=auto kernels=native kernels=eager quantization=none quantization=int8 quantization=int4 threads= seed= shutdown_timeout_s= orphan_grace_s= client_byte_budget= dialect=auto dialect=0.25 dialect=0.32 allow_unsafe_calls=true allow_unsafe_calls=false log_level=debug log_level=info log_level=warning log_level=error
 end
 
 set -g __enginectl_paths 'start' 'run' 'drain' 'stop' 'restart' 'kill' 'ps' 'status' 'requests' 'top' 'explain' 'events' 'logs' 'stacks' 'dump' 'metrics' 'probe' 'wait' 'generate' 'chat' 'call' 'abort' 'cordon' 'uncordon' 'pause' 'resume' 'sleep' 'wake' 'model' 'doctor' 'config' 'unit' 'completion' 'version' 'help' 'model ls' 'model fetch' 'model convert' 'config show' 'config check'

@@ -71,7 +71,8 @@ class EngineCore:
         config, status = self.config, self.status
         status.begin("load weights")
         self.model = self.executor.load_model(status.progress)
-        status.end("load weights", f"{self.model.weight_bytes / 1e6:,.0f} MB, {self.model.dtype}")
+        held = f" held as {self.model.held_as} (no compiled kernels)" if self.model.held_as else ""
+        status.end("load weights", f"{self.model.weight_bytes / 1e6:,.0f} MB in memory, {self.model.dtype}{held}")
         status.begin("kv cache")
         self.capacity = plan_capacity(config, self.model, self.executor.measure_kv_memory())
         self.executor.initialize_cache(self.capacity.num_gpu_blocks)

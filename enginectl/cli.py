@@ -80,10 +80,17 @@ def wants_json(args: Sequence[str]) -> bool:
 
 
 def _strip_global_output(args: list[str]) -> list[str]:
-    """`enginectl -o json ps` is `enginectl ps -o json`."""
-    if args[:1] == ["-o"] or args[:1] == ["--output"]:
-        return args[2:]
-    return args[1:] if args and args[0].startswith(("-o", "--output=")) else args
+    """`enginectl -o json ps` is `enginectl ps -o json`. Raises UsageError for a form that there is not."""
+    if not args or not args[0].startswith(("-o", "--output")):
+        return args
+    if args[0] in ("-o", "--output"):
+        form, rest = args[1:2], args[2:]
+    else:
+        form, rest = [args[0].removeprefix("--output").removeprefix("-o").removeprefix("=")], args[1:]
+    if form not in (["text"], ["json"]):
+        said = f"not {form[0]!r}" if form else "and it is missing"
+        raise UsageError(f"--output is text or json, {said}", try_=["enginectl --output json ps", "enginectl --help"])
+    return rest
 
 
 def _version() -> int:

@@ -46,6 +46,8 @@ def build(verb: Verb) -> Any:
     if isinstance(entry, typer.Typer):
         command = typer.main.get_command(entry)
         command.epilog = epilog
+        for name, child in command.commands.items():
+            child.epilog = _epilog(examples_of(verb, name))
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = dict(CONTEXT_SETTINGS) | getattr(module, "CONTEXT", {})
@@ -58,8 +60,10 @@ def build(verb: Verb) -> Any:
     return command
 
 
-def examples_of(verb: Verb) -> tuple[str, ...]:
-    return tuple(getattr(importlib.import_module(verb.module), "EXAMPLES", ()))
+def examples_of(verb: Verb, child: str = "") -> tuple[str, ...]:
+    """Of the verb, or of one of its commands."""
+    module = importlib.import_module(verb.module)
+    return tuple(module.CHILD_EXAMPLES[child] if child else getattr(module, "EXAMPLES", ()))
 
 
 def _epilog(examples: Sequence[str]) -> str | None:

@@ -70,7 +70,10 @@ def _command(found: Any, path: tuple[str, ...], summary: str, examples: tuple[st
         params = found.get_params(ctx)
         options = tuple(_option(one, ctx) for one in params if one.param_type_name == "option" and not one.hidden)
         arguments = tuple(_argument(one, ctx) for one in params if one.param_type_name == "argument" and not one.hidden)
-    children = tuple(_command(child, (*path, name), _first_sentence(child.help), ()) for name, child in names.items())
+    children = tuple(
+        _command(child, (*path, name), _first_sentence(child.help), examples_of(VERBS[path[0]], name))
+        for name, child in names.items()
+    )
     takes_rest = bool(getattr(found, "takes_rest", False))
     return Command(path, summary, _plain(found.help), options, arguments, examples, children, takes_rest)
 

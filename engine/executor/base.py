@@ -30,6 +30,8 @@ class ModelInfo:
     kv_bytes_per_block: int
     weight_bytes: int
     device: str
+    held_as: str = ""
+    """The type that the weights have in memory, where it is not `dtype`."""
 
 
 class Executor(ABC):

@@ -61,6 +61,7 @@ class UniProcExecutor(Executor):
         self._load(progress)
         decoder = self._loaded()
         model, compute = self.model, self.target.compute
+        is_widened = isinstance(decoder, Decoder) and compute != self.target.storage
         return ModelInfo(
             architecture=model.architecture,
             vocab_size=model.vocab_size,
@@ -71,6 +72,7 @@ class UniProcExecutor(Executor):
             kv_bytes_per_block=model.kv_bytes_per_block(self.config.block_size, self.target.storage.itemsize),
             weight_bytes=decoder.weight_bytes,
             device=str(self.target.device),
+            held_as=type_name(compute) if is_widened else "",
         )
 
     def measure_kv_memory(self) -> int:

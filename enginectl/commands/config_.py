@@ -22,6 +22,10 @@ from enginectl.output import out
 from enginectl.verbs import nearest
 
 EXAMPLES = ("enginectl config show --origin", "enginectl config check")
+CHILD_EXAMPLES = {
+    "show": ("enginectl config show --origin", "enginectl config show qwen --changed"),
+    "check": ("enginectl config check", "enginectl config check ./enginectl.toml"),
+}
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,

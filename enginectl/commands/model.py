@@ -27,6 +27,14 @@ from enginectl.options import Format, OutputOption
 from enginectl.output import out
 
 EXAMPLES = ("enginectl model ls", "enginectl model convert ~/Downloads/tiny.gguf")
+CHILD_EXAMPLES = {
+    "ls": ("enginectl model ls", "enginectl model ls -o json"),
+    "fetch": ("enginectl model fetch", "enginectl model fetch smollm2-135m-instruct -o json"),
+    "convert": (
+        "enginectl model convert ~/Downloads/tiny.gguf",
+        "enginectl model convert tiny.gguf ./tiny --dtype float32",
+    ),
+}
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,

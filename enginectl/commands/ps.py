@@ -21,11 +21,13 @@ def command(
     output: OutputOption = Format.text,
 ) -> None:
     """List engines: state, load, step time. `-` is a figure that cannot be known."""
-    views = [look(entry) for entry in list_engines()]
-    views = [view for view in views if not running or view.state in ALIVE]
+    every = [look(entry) for entry in list_engines()]
+    views = [view for view in every if not running or view.state in ALIVE]
     out.document("EngineList", {"items": [plain(view) for view in views]})
     rows = [ps_row(view) for view in views]
     model = len(PS_HEADERS) - 1
     out.text(*text.table(PS_HEADERS, rows, left=(0, 1, model), width=out.table_width, shrink=model))
-    if not views:
+    if every and not views:
+        out.say(f"none of {len(every):,} engine{'' if len(every) == 1 else 's'} runs; `enginectl ps` lists them")
+    elif not every:
         out.say("no engines yet; `enginectl start` starts one on the embedded model")

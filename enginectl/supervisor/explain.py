@@ -29,6 +29,7 @@ class Scene:
     block_size: int = 16
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    kv_used_ratio: float | None = None
     steps: Sequence[tuple[int, float]] = ()
     """Measured: (tokens, s)."""
     step: int = 0
@@ -137,7 +138,7 @@ def _limit_of(head: RequestView, scene: Scene) -> tuple[Limit, str]:
     if scene.max_num_seqs is not None and running >= scene.max_num_seqs:
         return "sequences", f"all {scene.max_num_seqs} places run"
     if not scene.knows_order or scene.free_blocks is None:
-        return "unknown", "this engine does not show its blocks"
+        return "unknown", "this kind of engine does not tell its blocks"
     needed = head.blocks_needed or 0
     if needed > scene.free_blocks:
         return (
@@ -212,5 +213,8 @@ def _notes(found: Explanation, scene: Scene) -> list[str]:
     if found.request.preemptions:
         notes.append(f"preempted {found.request.preemptions} times: its blocks were given to requests before it")
     if not scene.knows_order:
-        notes.append("the engine shows no request table: order and blocks are not known")
+        used = (
+            "" if scene.kv_used_ratio is None else f"; {scene.kv_used_ratio:.0%} of its cache is used by all together"
+        )
+        notes.append(f"this kind of engine tells nobody which request holds how many blocks, nor its order{used}")
     return notes

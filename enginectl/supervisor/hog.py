@@ -59,7 +59,7 @@ def _note(item: RequestView, total_blocks: int | None, by_rest: bool) -> str:
     """What makes it one: the share it holds where that is worth a word, what is still to come."""
     limit = f" of {item.max_tokens:,}" if item.max_tokens is not None else ""
     parts = [f"{item.output_tokens:,}{limit} tokens out"]
-    if MIN_SHARE <= (share := _share(item, total_blocks)) and item.blocks is not None and total_blocks:
+    if (share := _share(item, total_blocks)) >= MIN_SHARE and item.blocks is not None and total_blocks:
         parts.append(f"holds {share:.0%} of the KV blocks")
     elif by_rest:
         parts.append("by far the most still to come")

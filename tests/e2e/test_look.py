@@ -20,6 +20,14 @@ def test_ps_lists_the_engine(served: Ctl) -> None:
     assert (item["name"], item["state"], item["process"]["pid"]) == ("t", "idle", int(row.split()[2]))
 
 
+def test_ps_tells_that_none_runs_from_that_there_is_none(ctl: Ctl) -> None:
+    assert ctl.ok("ps").err.startswith("no engines yet")
+    ctl.start("t")
+    ctl.ok("stop", "t")
+    assert ctl.ok("ps", "--running").err.strip() == "none of 1 engine runs; `enginectl ps` lists them"
+    assert ctl.ok("ps").err == ""
+
+
 def test_status_is_a_page_and_a_document(served: Ctl) -> None:
     page = served.ok("status").out
     assert page.startswith("t  idle")

@@ -122,6 +122,10 @@ def test_no_escape_ever_reaches_a_pipe(served: Ctl, environ: dict[str, str]) -> 
         (["status", "tt"], 4, "'t'"),
         (["model"], 2, "ls, fetch, convert"),
         (["ps", "-o", "yaml"], 2, "yaml"),
+        (["-o", "yaml", "ps"], 2, "text or json, not 'yaml'"),
+        (["--output=yaml", "ps"], 2, "text or json, not 'yaml'"),
+        (["-oyaml", "ps"], 2, "text or json, not 'yaml'"),
+        (["--output"], 2, "text or json, and it is missing"),
         (["abort", "-e", "t", "-e"], 2, "requires an argument"),
         ([], 2, "no verb"),
     ],
@@ -131,7 +135,7 @@ def test_mistakes_get_the_right_command_in_text_and_json(served: Ctl, args: list
     assert result.code == code
     assert said in result.err
     assert result.out == ""
-    if "-o" not in args:
+    if not any(word.startswith(("-o", "--output")) for word in args):
         answer = served("-o", "json", *args)
         assert answer.code == code
         assert answer.document["exit"] == code

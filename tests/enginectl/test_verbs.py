@@ -34,6 +34,17 @@ def test_every_verb_can_be_built_and_its_help_ends_with_two_examples(name: str) 
         assert "--output" in options
 
 
+@pytest.mark.parametrize("name", ["model", "config"])
+def test_the_commands_of_a_verb_end_with_two_examples_too(name: str) -> None:
+    group = build(VERBS[name])
+    for word, command in group.commands.items():
+        with command.context_class(command, info_name=f"enginectl {name} {word}") as ctx:
+            page = command.get_help(ctx)
+        examples = page[page.index("Examples:") :].splitlines()[1:]
+        assert len([line for line in examples if line.strip().startswith(f"enginectl {name} {word}")]) >= 2, page
+        assert page.rstrip().endswith(examples[-1].rstrip())
+
+
 @pytest.mark.parametrize(
     ("word", "verb"),
     [("serve", "start"), ("list", "ps"), ("rm", "stop"), ("strat", "start"), ("generat", "generate"), ("lst", "ps")],

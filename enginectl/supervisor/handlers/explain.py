@@ -63,6 +63,7 @@ async def _scene(daemon: Daemon) -> Scene:
         items=items, knows_order=table is not None,
         free_blocks=engine.free_blocks if engine and engine.num_gpu_blocks else last.free_blocks,
         total_blocks=ready.num_gpu_blocks if ready else None,
+        kv_used_ratio=last.kv_cache_usage if daemon.book.turned_at is not None else None,
         block_size=ready.block_size if ready else 16, max_model_len=ready.max_model_len if ready else None,
         max_num_seqs=ready.max_num_seqs if ready else None, steps=list(daemon.book.step_tokens),
         step=max(last.step_counter, engine.step_counter if engine else 0),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.config import EngineConfig
 from engine.errors import EngineBug, ModelError
 from engine.executor.uniproc import UniProcExecutor, available_memory_bytes
 from engine.messages import NdArray, SamplingParams
@@ -234,3 +235,17 @@ def test_shutdown_twice(tiny: Path) -> None:
 def test_a_device_that_is_not_there_is_refused(tiny: Path) -> None:
     with pytest.raises(ModelError, match="meta"):
         load(tiny, device="meta")
+
+
+@pytest.mark.parametrize(("has_bf16", "held_as"), [(False, "float32"), (True, "")])
+def test_the_model_says_in_which_type_its_weights_are_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_bf16: bool, held_as: str
+) -> None:
+    monkeypatch.setattr("engine.model.device.cpu_has_bf16", lambda: has_bf16)
+    config = EngineConfig(model=str(make_tiny_model(tmp_path / "m")), dtype="bfloat16", kernels="eager")
+    executor = UniProcExecutor(config)
+    try:
+        model = executor.load_model(lambda done, total: None)
+    finally:
+        executor.shutdown()
+    assert (model.dtype, model.held_as) == ("bfloat16", held_as)

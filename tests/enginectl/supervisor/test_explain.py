@@ -118,3 +118,10 @@ def test_step_times_tell_decode_from_prefill() -> None:
     step_s, prefill_s = step_times([(4, 0.02), (4, 0.02), (1004, 1.02)])
     assert step_s == 0.02
     assert prefill_s == pytest.approx(0.001, rel=0.01)
+
+
+def test_an_engine_that_tells_no_blocks_is_said_to_be_the_reason() -> None:
+    target = runs("x", 3)
+    (note,) = explain(target, scene(target, knows_order=False, free_blocks=None, kv_used_ratio=0.61)).notes
+    assert "tells nobody which request holds how many blocks" in note
+    assert "61% of its cache is used" in note
