@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
+import signal
+import socket
 import sys
+from pathlib import Path
 
 import pytest
 
 from engine.messages import FinishReason
-from tests.support.ctl import PACED, Ctl
+from enginectl.identity import is_alive
+from tests.support.ctl import PACED, ROOT, Ctl
 from tests.support.frontend import RawFrontend
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
 SETTINGS = ("--set", f"executor={PACED}", "--set", "num_gpu_blocks=512", "--timeout", "60s")
@@ -78,3 +84,55 @@ def test_a_port_that_nobody_answers_is_named_at_the_deadline(ctl: Ctl) -> None:
                  "--timeout", "2s")  # fmt: skip
     assert result.code == 124 and "phase 'handshake'" in result.err
     assert "127.0.0.1:9, not there yet" in ctl.ok("status", "t").out
+
+
+def fake_vllm(folder: Path) -> Path:
+    """A `vllm` with its interpreter beside it, which has a stand-in for the package."""
+    folder.mkdir()
+    python, program = folder / "python", folder / "vllm"
+    peer = ROOT / "tests" / "support" / "fake_peer"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{peer}:{ROOT}" exec {sys.executable} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {python} -m vllm.entrypoints.cli.main "$@"\n')
+    for path in (python, program):
+        path.chmod(0o755)
+    return program
+
+
+def whole_command(ctl: Ctl) -> tuple[int, list[str]]:
+    """(its HTTP port, its words)"""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    return port, [str(fake_vllm(ctl.base / "bin")), "serve", str(ctl.make_model()), "--port", str(port)]
+
+
+def health(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def test_the_ready_block_of_a_whole_command_says_where_it_serves(ctl: Ctl) -> None:
+    port, command = whole_command(ctl)
+    page = ctl.ok("start", "t", "--", *command).out
+    assert "ready in" in page and f"serves           http://127.0.0.1:{port}" in page
+    assert health(port) == 200
+    ctl.ok("stop", "t")
+    assert health(port) == 0
+
+
+def test_a_whole_command_in_the_foreground_as_a_container_runs_it(ctl: Ctl) -> None:
+    port, command = whole_command(ctl)
+    running = ctl.popen("start", "t", "--foreground", "--", *command)
+    wait_until(lambda: health(port) == 200, 60.0, "it serves")
+    wait_until(lambda: ctl("wait", "t", "--for", "ready", "--timeout", "20s").code == 0, 30.0, "ready")
+    assert f"serves           http://127.0.0.1:{port}" in ctl.ok("status", "t").out
+    known = ctl.processes()
+    running.send_signal(signal.SIGTERM)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 0, out + err
+    assert health(port) == 0 and not any(is_alive(who) for who in known)
