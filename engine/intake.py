@@ -1,4 +1,4 @@
-"""How much of each client's messages waits in input_queue: who has too much there is not read on until it is empty.
+"""How much of each client's messages waits in input_queue: who has too much there is not read on until it was empty.
 
 What is not read stays with its sender, since the sockets have a high-water mark. The loop empties the queue once each
 step, so an abort behind a flood waits for one step at most, and the other clients wait for nothing. Used by engine-in
@@ -24,15 +24,16 @@ class Intake:
 
     def note(self, client: int, frames: Sequence[bytes]) -> None:
         """Before the message is queued."""
-        if self._bytes and self.is_empty:
-            self._bytes.clear()
+        self._forget_taken()
         size = MESSAGE_OVERHEAD_BYTES + sum(map(len, frames))
         self._bytes[client] = self._bytes.get(client, 0) + size
 
-    def is_full(self, client: int) -> bool:
-        return self._bytes.get(client, 0) > limits.MAX_QUEUED_BYTES
+    def may_read(self, client: int) -> bool:
+        """Remembered from the last look at an empty queue: who sends all the time must not hide from the others that
+        the loop has taken everything meanwhile."""
+        self._forget_taken()
+        return self._bytes.get(client, 0) <= limits.MAX_QUEUED_BYTES
 
-    @property
-    def is_empty(self) -> bool:
-        """The loop has taken everything."""
-        return self._queue.empty()
+    def _forget_taken(self) -> None:
+        if self._bytes and self._queue.empty():
+            self._bytes.clear()

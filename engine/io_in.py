@@ -149,8 +149,9 @@ class InputThread(threading.Thread):
                 if isinstance(source, zmq.Socket) and self._take_all(source, sources[source]):
                     poller.unregister(source)
                     held.append(source)
-            while held and self._intake.is_empty:
-                poller.register(held.pop(), zmq.POLLIN)
+            for socket in [socket for socket in held if self._intake.may_read(sources[socket])]:
+                held.remove(socket)
+                poller.register(socket, zmq.POLLIN)
 
     def _open(self, stack: ExitStack, kind: int, address: str, greeting: bytes) -> Socket:
         socket = stack.enter_context(self._context.socket(kind))
@@ -173,7 +174,7 @@ class InputThread(threading.Thread):
                 continue
             self._intake.note(client, frames)
             self._receiver.receive(frames, client)
-            if self._intake.is_full(client):
+            if not self._intake.may_read(client):
                 return True
         return False
 
