@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from enginectl.client import connect
+from engine.messages import SamplingParams
 from enginectl.errors import EngineDied
+from enginectl.identity import child_sessions, session_members
 from enginectl.supervisor.logs import KEEP, MAX_BYTES
 from tests.faults.test_supervisor import Background, await_inflight, generate, pids
 from tests.support.rig import Rig
@@ -26,7 +27,9 @@ def test_a_death_by_any_signal_is_seen_at_once_and_named(rig: Rig, number: signa
     engine = rig.start(env={"PACED_STEP_MS": "20"})
     waiting = generate("t", 1500)
     await_inflight(engine, 1)
-    views = Background(lambda: list(connect("t").watch()))
+    watching = engine.watch()
+    next(watching)
+    views = Background(lambda: list(watching))
     _, process = pids(engine)
     killed_at = time.time()
     os.kill(process.pid, number)
@@ -40,6 +43,18 @@ def test_a_death_by_any_signal_is_seen_at_once_and_named(rig: Rig, number: signa
     assert ended.at - killed_at < SEEN_S
     wait_until(lambda: rig.entry().liveness == "dead", 10.0, "the post-mortem")
     assert rig.entry().view().last_exit.signal == name  # type: ignore[union-attr]
+
+
+def test_a_supervisor_killed_at_any_moment_of_a_start_leaves_nobody_and_the_next_start_works(rig: Rig) -> None:
+    for moment_s in (0.0, 0.2, 0.4, 0.7, 1.1):
+        pid = rig.launch(rig.settings("t", env={"PACED_LOAD_S": "0.3"}))
+        time.sleep(moment_s)  # whatever it does then
+        sessions = [pid, *child_sessions(pid)]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda sessions=sessions: not any(map(session_members, sessions)), 10.0, "nobody left")  # type: ignore[misc]
+        assert rig.entry().liveness == "stale"
+    engine = rig.start()
+    assert sum(len(chunk.token_ids) for chunk in engine.generate([3], SamplingParams(max_tokens=3))) == 3
 
 
 def test_an_engine_that_talks_without_end_fills_no_disk(rig: Rig) -> None:
