@@ -85,8 +85,8 @@ def ready_lines(view: EngineView) -> list[str]:
             (
                 "limits",
                 f"{text.number(ready.max_num_seqs)} seqs, {text.number(ready.max_num_batched_tokens)} batched tokens"
-                f"   dtype {ready.dtype}{_rounded(view)}   tp={ready.tensor_parallel_size} pp={ready.pipeline_parallel_size} "
-                f"dp={ready.data_parallel_size}",
+                f"   dtype {ready.dtype}{_rounded(view)}   tp={ready.tensor_parallel_size} "
+                f"pp={ready.pipeline_parallel_size} dp={ready.data_parallel_size}",
             ),
         ]
     )
