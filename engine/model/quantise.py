@@ -39,24 +39,26 @@ class Codes:
 
     def weights(self, inputs: int) -> Tensor:
         """(outputs, inputs) float32"""
-        groups = self.codes.float().unflatten(1, (-1, GROUP[self.bits]))
-        return (groups * self.scales[:, :, None] + self.lows[:, :, None]).flatten(1)[:, :inputs]
+        groups = self.codes.float().view(*self.scales.shape, GROUP[self.bits])
+        found: Tensor = torch.addcmul(self.lows[:, :, None], groups, self.scales[:, :, None])
+        return found.flatten(1)[:, :inputs]
 
 
 def encode(matrix: Tensor, bits: int) -> Codes:
     """`bits` 8 or 4."""
     padded = functional.pad(matrix.float(), (0, -matrix.shape[1] % PADDED_TO))
-    groups = padded.unflatten(1, (-1, GROUP[bits]))
+    groups = padded.view(len(matrix), -1, GROUP[bits])
+    smallest, largest = groups.aminmax(dim=-1)
     if bits == 8:
-        lows = torch.zeros(groups.shape[:2], device=matrix.device)
-        scales = groups.abs().amax(-1) / 127
+        lows = torch.zeros_like(smallest)
+        scales = torch.maximum(largest, -smallest) / 127
         first, last, kind = -127, 127, torch.int8
     else:
-        lows = groups.amin(-1).bfloat16().float()
-        scales = ((groups.amax(-1) - lows) / 15).bfloat16().float()
+        lows = smallest.bfloat16().float()
+        scales = ((largest - lows) / 15).bfloat16().float()
         first, last, kind = 0, 15, torch.uint8
-    divisor = torch.where(scales > 0, scales, torch.ones_like(scales))[:, :, None]
-    codes = ((groups - lows[:, :, None]) / divisor).round_().clamp_(first, last).to(kind)
+    factors = torch.where(scales > 1e-30, 1 / scales, 0)[:, :, None]
+    codes = torch.addcmul(-lows[:, :, None] * factors, groups, factors).round_().clamp_(first, last).to(kind)
     return Codes(bits, codes.flatten(1), scales, lows)
 
 

@@ -17,6 +17,7 @@ from engine.model.loader import LayerWeights, Weights
 from engine.model.native.bindings import Library
 from engine.model.native.build import Build, BuildError, Level, find_compiler, find_library, levels
 from engine.model.native.decoder import NativeDecoder
+from engine.model.quantise import round_weights
 
 CPU = torch.device("cpu")
 POSITIONS = 512
@@ -114,9 +115,10 @@ def make_both(
     requests: int = 4,
     length: int = 200,
     seed: int = 0,
+    bits: int = 0,
 ) -> Both:
     random = np.random.default_rng(seed)
-    native = NativeDecoder(library, config, rope_table(config, POSITIONS), storage, threads, block_size)
+    native = NativeDecoder(library, config, rope_table(config, POSITIONS), storage, threads, block_size, bits=bits)
     native.take(weights, threads)
     each = -(-length // block_size)
     caches = [KVCache(config, each * requests + 3, block_size, dtype, CPU) for dtype in (torch.float32, storage)]
@@ -125,7 +127,7 @@ def make_both(
     order = random.permutation(caches[0].num_blocks)
     tables = [order[number * each : (number + 1) * each] for number in range(requests)]
     tokens = [random.integers(0, config.vocab_size, length).tolist() for _ in range(requests)]
-    eager = Decoder(config, weights, POSITIONS)
+    eager = Decoder(config, round_weights(weights, bits), POSITIONS)
     return Both(config, weights, eager, native, (caches[0], caches[1]), tables, tokens)
 
 

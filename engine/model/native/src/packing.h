@@ -62,19 +62,22 @@ static void pack_code_task(void *argument, int panel, int thread) {
     struct matrix *m = p->matrix;
     int bits = bits_of(m->kind), group = group_of(bits), padded = padded_inputs(m->inputs), groups = padded / group;
     uint32_t *to = m->data + (size_t)(p->first + panel * p->step) * m->panel;
-    int per_unit = pairs_of_unit(bits);
+    int per_unit = pairs_of_unit(bits), units = group_units(bits, PANEL), added = bits == 8 ? ADDED : 0;
     memset(to, 0, m->panel * 4);
-    for (int g = 0; g < groups; g++, to += group_units(bits, PANEL)) {
+    for (int g = 0; g < groups; g++, to += units) {
         for (int i = 0; i < PANEL && panel * PANEL + i < p->rows; i++) {
             size_t row = (size_t)panel * PANEL + i;
             const uint8_t *from = p->codes + row * padded + g * group;
             float scale = p->scales[row * groups + g];
             if (bits == 8) memcpy(to + i, &scale, 4);
             else to[i] = narrow_one(scale) | (uint32_t)narrow_one(p->lows[row * groups + g]) << 16;
-            for (int k = 0; k < group; k++) {
-                uint32_t code = bits == 8 ? (uint8_t)(from[k] + ADDED) : from[k];
-                int pair = k / 2;
-                to[(1 + pair / per_unit) * PANEL + i] |= code << (k % 2 * 16 + pair % per_unit * bits);
+            for (int unit = 1; unit * PANEL < units; unit++) {
+                uint32_t codes = 0;
+                for (int pair = 0; pair < per_unit; pair++, from += 2) {
+                    codes |= (uint32_t)(uint8_t)(from[0] + added) << bits * pair;
+                    codes |= (uint32_t)(uint8_t)(from[1] + added) << (16 + bits * pair);
+                }
+                to[unit * PANEL + i] = codes;
             }
         }
     }

@@ -19,10 +19,11 @@ pytestmark = pytest.mark.thread
 STORAGE = [torch.float32, torch.bfloat16]
 
 
+@pytest.mark.parametrize("bits", [0, 8, 4])
 @pytest.mark.parametrize("storage", STORAGE)
-def test_a_right_library_passes_and_the_random_state_stays(library: Library, storage: torch.dtype) -> None:
+def test_a_right_library_passes_and_the_random_state_stays(library: Library, storage: torch.dtype, bits: int) -> None:
     before = torch.random.get_rng_state()
-    check_library(library, storage)
+    check_library(library, storage, bits=bits)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

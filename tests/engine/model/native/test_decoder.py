@@ -88,16 +88,16 @@ def test_what_families_add(library: Library, change: str) -> None:
 
 
 @pytest.mark.parametrize("hidden", [48, 64])
-@pytest.mark.parametrize("storage", [torch.float32, BF16])
+@pytest.mark.parametrize(("storage", "bits"), [(torch.float32, 0), (BF16, 0), (BF16, 8), (BF16, 4)])
 def test_a_row_has_the_same_bits_alone_in_a_batch_in_chunks_and_on_any_threads(
-    library: Library, storage: torch.dtype, hidden: int
+    library: Library, storage: torch.dtype, bits: int, hidden: int
 ) -> None:
     config = small_config(num_layers=2, num_heads=6, hidden_size=hidden, intermediate_size=hidden + 32)
     weights = random_weights(config, 5, storage)
     lengths = (1, 7, 64, 150)
     results = []
     for threads in (1, 2, 3):
-        both = make_both(library, config, weights, storage, threads=threads)
+        both = make_both(library, config, weights, storage, threads=threads, bits=bits)
         rows = [both.row(number, 0, length) for number, length in enumerate(lengths)]
         whole = both.native.run(rows, both.caches[1])
         results.append(whole)
@@ -117,6 +117,34 @@ def test_bfloat16_stays_near_the_same_weights_in_float32(library: Library, hidde
     expected, found = both.run(rows)
     close(found, expected, share=0.02)
     assert both.caches[1].keys.dtype == BF16
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize(("hidden", "inner", "dim"), [(48, 70, 32), (128, 192, 64), (50, 64, 18)])
+@pytest.mark.parametrize("tied", [True, False])
+def test_coded_weights_are_those_of_torch(
+    library: Library, bits: int, hidden: int, inner: int, dim: int, tied: bool
+) -> None:
+    config = small_config(hidden_size=hidden, intermediate_size=inner, head_dim=dim, tie_word_embeddings=tied)
+    both = make_both(library, config, random_weights(config, bits), bits=bits)
+    for rows in ([both.row(0, 0, 1)], [both.row(1, 0, 2), both.row(2, 0, 5)], [both.row(0, 1, 40), both.row(1, 2, 3)]):
+        expected, found = both.run(rows)
+        close(found, expected, share=3e-4)
+        close(both.native.logits(expected), both.eager.logits(expected), share=3e-4)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_row_that_is_no_number_spoils_no_other(library: Library, bits: int) -> None:
+    config = small_config(tie_word_embeddings=False)
+    both = make_both(library, config, random_weights(config, 2), bits=bits)
+    hidden = torch.randn(5, config.hidden_size, generator=torch.Generator().manual_seed(1))
+    expected = both.native.logits(hidden)
+    hidden[1, 7], hidden[3, 40], hidden[4] = torch.nan, torch.inf, 0
+    found = both.native.logits(hidden)
+    assert bool(found[[1, 3]].isnan().all())
+    assert torch.equal(found[[0, 2]], expected[[0, 2]])
+    assert bool((found[4] == 0).all())
+    assert [math.isnan(value) for value in both.native.greedy(hidden)[1]] == [False, True, False, True, False]
 
 
 @pytest.mark.parametrize("seed", range(6))
