@@ -39,6 +39,7 @@ _OPTIONS = {
     "shutdown_timeout_s": "--shutdown-timeout",
     "orphan_grace_s": "--orphan-grace",
     "client_byte_budget": "--client-byte-budget",
+    "dialect": "--dialect",
     "log_level": "--log-level",
 }
 

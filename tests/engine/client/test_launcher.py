@@ -26,6 +26,7 @@ EVERY_SETTING = {
     "shutdown_timeout_s": 1.5,
     "orphan_grace_s": 2.5,
     "client_byte_budget": 7654321,
+    "dialect": "0.32",
     "allow_unsafe_calls": True,
     "log_level": "debug",
 }
