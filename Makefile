@@ -48,7 +48,7 @@ fix: setup
 #                half an hour on two cores, not part of CI
 interop: setup model
 	@PEER=$$(PYTHON=$(PYTHON) sh tests/interop/make_venv.sh) && \
-	OMP_NUM_THREADS=1 ENGINECTL_INTEROP_VENV="$$PEER" $(BIN)/python -m pytest tests/interop -m interop -v --durations=5
+	OMP_NUM_THREADS=1 ENGINECTL_INTEROP_VENV="$$PEER" $(BIN)/python -m pytest tests/interop -m interop -vv -rP --durations=5
 
 docs: setup
 	@$(BIN)/python -m tools.generate

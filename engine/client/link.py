@@ -18,7 +18,7 @@ import zmq
 
 from engine.client.book import Entry
 from engine.client.start import Socket, StartedEngine
-from engine.codec import Dialect, ToEngine, decode_outputs, encode_request
+from engine.codec import ToEngine, decode_outputs, encode_request
 from engine.errors import EngineDeadError
 from engine.messages import AbortIds, EngineCoreOutputs, EngineDead
 
@@ -144,7 +144,7 @@ class Link:
                 frames = outputs.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return True
-            message = decode_outputs(frames, Dialect.V025)
+            message = decode_outputs(frames)
             if isinstance(message, EngineDead):
                 return False
             self._deliver(message)

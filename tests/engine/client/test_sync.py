@@ -60,6 +60,14 @@ def slow(configure: Configure) -> Iterator[SyncMPClient]:
 # ---------------------------------------------------------------- what it gives
 
 
+def test_either_layout_of_outputs_is_read(configure: Configure) -> None:
+    with SyncMPClient(configure(dialect="0.32")) as client:
+        outputs = list(client.stream(request("a", 5), timeout_s=20))
+        assert sum(len(output.new_token_ids) for output in outputs) == 5
+        first = next(output for output in outputs if output.prefill_stats is not None)
+        assert first.prefill_stats is not None and first.prefill_stats.num_prompt_tokens > 0
+
+
 def test_a_stream_ends_with_a_reason(client: SyncMPClient) -> None:
     outputs = list(client.stream(request("a", 5), timeout_s=20))
     assert sum(len(output.new_token_ids) for output in outputs) == 5
