@@ -37,7 +37,7 @@ def test_pause_keeps_what_runs_and_resume_lets_it_go_on(served: Ctl) -> None:
 
 
 def test_pause_that_waits_is_done_when_they_are(served: Ctl) -> None:
-    child = served.generate(tokens=100)
+    child = served.generate(tokens=400)
     served.wait_running(1)
     document = served.ok("pause", "--mode", "wait", "-o", "json").document
     assert (document["state"], document["stats"]["running"]) == ("paused", 0)

@@ -133,7 +133,7 @@ def test_on_timeout_fail_aborts_nobody_and_goes_on_draining(ctl: Ctl) -> None:
 
 def test_a_drain_that_failed_ends_the_engine_once_it_is_empty(ctl: Ctl) -> None:
     ctl.start("t", PACED_STEP_MS="10")
-    child = ctl.generate(tokens=300)
+    child = ctl.generate(tokens=500)
     ctl.wait_running(1)
     assert ctl("drain", "t", "--grace", "200ms", "--on-timeout", "fail").code == 124
     ctl.ok("wait", "t", "--for", "stopped", "--timeout", "60s")
@@ -161,8 +161,11 @@ def test_a_stalled_engine_is_not_drained_later(ctl: Ctl) -> None:
         failed = ctl("drain", "t")
         assert failed.code == 124
         assert "no drain began in 5.0 s" in failed.err and "is stalled for " in failed.err
-        assert "enginectl restart t" in failed.err
-    wait_until(lambda: ctl("status", "t", "-p", "state").out == "idle\n", 20.0, "going on")
+        assert "enginectl restart t" in failed.err and "new requests are taken again" in failed.err
+        ctl.ok("cordon", "t")
+        assert "taken again" not in ctl("drain", "t").err
+    wait_until(lambda: ctl("status", "t", "-p", "state").out == "cordoned\n", 20.0, "going on, as cordoned as before")
+    ctl.ok("uncordon", "t")
     assert ctl.ok("generate", "on it goes", "--max-tokens", "2").out
     assert ctl.ok("call", "stats", "-o", "json").document["value"]["phase"] == "running"
 
