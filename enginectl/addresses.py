@@ -4,8 +4,6 @@ Text comes in, a verdict leaves; nothing is looked up and nothing is connected."
 
 from __future__ import annotations
 
-import ipaddress
-
 from enginectl.errors import Refused, UsageError
 
 EXPOSED = "prompts and outputs pass in clear, and nothing proves who is there: whoever answers drives this engine"
@@ -16,6 +14,8 @@ def is_remote(address: str) -> bool:
     """Whether it may lead to another machine: anything but ipc and the loopback interface. A name is not looked up."""
     if not address.startswith("tcp://"):
         return False
+    import ipaddress  # not at the top: every command reads settings
+
     host = _split(address)[0]
     try:
         return not ipaddress.ip_address(host).is_loopback
