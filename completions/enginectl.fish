@@ -381,7 +381,7 @@ complete -c enginectl -n "__enginectl_is dump" -s o -l output -r -f -a 'text jso
 complete -c enginectl -n "__enginectl_is dump" -s h -l help -d 'Show this message and exit'
 complete -c enginectl -n "__enginectl_arg dump 0" -f -a '(__enginectl_lines owner)'
 
-complete -c enginectl -n "__enginectl_is metrics" -l listen -r -f -d 'Serve /metrics, /livez, /readyz from its supervisor at PORT or HOST:PORT, until `--listen off`'
+complete -c enginectl -n "__enginectl_is metrics" -l listen -r -f -d 'Serve /metrics, /livez, /readyz from its supervisor at PORT or HOST:PORT, until `--listen off`. `restart` keeps it; after `stop` and `start` say it again'
 complete -c enginectl -n "__enginectl_is metrics" -l allow-remote -d 'Serve beyond this machine: whoever reaches it sees model, counts and times, unasked who they are'
 complete -c enginectl -n "__enginectl_is metrics" -s e -l engine -r -f -a '(__enginectl_lines owner)' -d 'Engine; may be left out when one is running'
 complete -c enginectl -n "__enginectl_is metrics" -s o -l output -r -f -a 'text json' -d 'text, or json: one document on stdout'

@@ -160,8 +160,10 @@ class EngineCore:
         outputs = self.scheduler.update_from_output(step, ran)
         ended = time.perf_counter()
         self.step_began = None
-        idle_ms = None if self._step_ended is None else (began - self._step_ended) * 1e3
-        observe_ms, self.observe_ms, self._step_ended = self.observe_ms, 0.0, ended
+        idle_ms = observe_ms = None
+        if self._step_ended is not None:
+            idle_ms, observe_ms = (began - self._step_ended) * 1e3, self.observe_ms
+        self.observe_ms, self._step_ended = 0.0, ended
         self.timings = StepTimings(
             schedule_ms=(scheduled - began) * 1e3,
             execute_ms=(executed - scheduled) * 1e3 - ran.sample_ms,

@@ -317,7 +317,7 @@ class StepTimings(Struct, kw_only=True):
     idle_ms: float | None = None
     """Since the step before it ended, with work there all along; None for the first after a rest."""
     observe_ms: float | None = None
-    """What showing its state cost the loop since the step before."""
+    """What showing its state cost the loop since the step before; None as above."""
 
 
 class QueueDepths(Struct, kw_only=True):

@@ -23,7 +23,8 @@ def command(
             "--listen",
             metavar="ADDR",
             show_default=False,
-            help="Serve /metrics, /livez, /readyz from its supervisor at PORT or HOST:PORT, until `--listen off`.",
+            help="Serve /metrics, /livez, /readyz from its supervisor at PORT or HOST:PORT, until `--listen off`. "
+            "`restart` keeps it; after `stop` and `start` say it again.",
         ),
     ] = None,
     allow_remote: Annotated[

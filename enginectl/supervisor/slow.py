@@ -56,4 +56,4 @@ class SlowSteps:
             return ""
         told, self._untold, self._told_at = self._untold, None, now
         what = f"prefill {count(told.prefill_tokens, 'token')}" if told.prefill_tokens else count(told.tokens, "token")
-        return f"step {told.step} took {told.ms:,.0f} ms, usual is {self._usual_ms:,.0f} ms: {what}"
+        return f"{told.step} ({told.ms:,.0f} ms, usual {self._usual_ms:,.0f} ms): {what}"

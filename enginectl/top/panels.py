@@ -129,6 +129,8 @@ def queues(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
             width,
             _pairs(("preempt", f"{preempted}/m"), ("in/s", came)),
             _pairs(("pre", f"{preempted}/m"), ("in", came)),
+            _pairs(("pre", f"{figures.short(max(0.0, stats.preempted_per_min))}/m"), ("in", came)),
+            _pairs(("pre", f"{figures.short(max(0.0, stats.preempted_per_min))}/m")),
         ),
     ]
 
@@ -318,7 +320,8 @@ def split_line(step: StepStats, width: int) -> Line:
         tight += [(f"{SHORT_NAMES.get(name, name)} ", "dim"), (figures.milliseconds(value), "bold"), (" ", "")]
     slow, briefly = slow_texts(step)
     if slow:
-        wanted = [[*long, (slow, "yellow")], [*long, (briefly, "yellow")], [*tight, (briefly, "yellow")]]
+        forms = (long, [("split ", "dim"), *tight, (" ", "")], tight)
+        wanted = [[*line, (said, "yellow")] for said in (slow, briefly) for line in forms]
         return first_fit(width, *wanted, tight[:-1])
     total = sum(value or 0.0 for _, value in parts)
     share = [("mostly ", "dim"), (max(parts, key=lambda p: p[1] or 0.0)[0], "bold")] if total > 0 else []

@@ -43,6 +43,7 @@ STATE_STYLE = {
     "exited": "red",
     "backoff": "red",
     "lost": "bold red",
+    "unreachable": "bold red",
 }
 PAPER_ROWS = 40
 """Requests on a snapshot that goes to paper or a pipe."""

@@ -60,13 +60,14 @@ def _tpot(row: RequestView) -> str:
 
 def why(row: RequestView) -> str:
     """What there is to say about a row beyond its figures."""
-    return _said(row, row.note or "hog", row.waits_for)
+    return _said(row, row.note or "hog", row.waits_for, "preempted")
 
 
 def brief_why(row: RequestView) -> str:
     """The same in a few cells."""
     left = max(0, (row.max_tokens or 0) - row.output_tokens)
-    return _said(row, f"hog, {figures.short(left)} left" if left else "hog", _brief_wait(row.waits_for))
+    hog = f"hog, {figures.short(left)} left" if left else "hog"
+    return _said(row, hog, _brief_wait(row.waits_for), "pre")
 
 
 def _brief_wait(text: str) -> str:
@@ -74,13 +75,13 @@ def _brief_wait(text: str) -> str:
     clause = text.rpartition("; ")[2]
     if clause.startswith("needs "):
         return "kv full"
-    return "places full" if clause.endswith(" run") else clause
+    return "no place" if clause.endswith(" run") else clause
 
 
-def _said(row: RequestView, hog: str, waits_for: str) -> str:
+def _said(row: RequestView, hog: str, waits_for: str, preempted: str) -> str:
     parts = [f"! {hog}" if row.is_hog else "", waits_for if row.state != "running" else ""]
     if row.preemptions:
-        parts.append(f"preempted {row.preemptions}x")
+        parts.append(f"{preempted} {row.preemptions}x")
     return ", ".join(part for part in parts if part)
 
 
@@ -149,7 +150,7 @@ def _id_wanted(rows: Sequence[RequestView]) -> int:
 def _why_width(width: int, rows: Sequence[RequestView]) -> int:
     """Cells kept for reasons: none when no row has one, few where there are few."""
     longest = max((len(brief_why(row)) + 1 for row in rows if _has_words(row)), default=0)
-    return min(longest, WHY_MAX, width // 4)
+    return min(longest, WHY_MAX, width // 6)
 
 
 def _fixed(columns: Sequence[Column]) -> int:

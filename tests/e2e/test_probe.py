@@ -6,6 +6,7 @@ import http.client
 import os
 import signal
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -100,3 +101,12 @@ def test_others_reach_it_only_when_asked_for(served: Ctl) -> None:
     url = served.ok("metrics", "--listen", "0.0.0.0:0", "--allow-remote", "-o", "json").document["listening"]
     assert get(url, "/livez")[0] == 200
     served.ok("metrics", "--listen", "off")
+
+
+def test_serving_metrics_outlives_a_restart(ctl: Ctl) -> None:
+    ctl.start("t")
+    url = ctl.ok("metrics", "t", "--listen", "0", "-o", "json").document["listening"]
+    ctl.ok("restart", "t", "--grace", "0s")
+    with urlopen(url, timeout=10) as answer:
+        assert b"vllm:num_requests_running" in answer.read()
+    assert "restart" in " ".join(ctl.ok("metrics", "--help").out.split())

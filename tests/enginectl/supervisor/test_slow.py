@@ -38,8 +38,8 @@ def test_news_are_rare_and_told_once() -> None:
     slow = judged()
     assert slow.news(0.0) == ""
     slow.add(1.0, 88197, 61.0, 8193, 8192)
-    assert slow.news(1.0) == "step 88197 took 61 ms, usual is 20 ms: prefill 8,192 tokens"
+    assert slow.news(1.0) == "88197 (61 ms, usual 20 ms): prefill 8,192 tokens"
     slow.add(2.0, 88200, 70.0, 3, 0)
     assert slow.news(2.0) == ""
-    assert slow.news(1.0 + NEWS_EVERY_S) == "step 88200 took 70 ms, usual is 20 ms: 3 tokens"
+    assert slow.news(1.0 + NEWS_EVERY_S) == "88200 (70 ms, usual 20 ms): 3 tokens"
     assert slow.news(500.0) == ""

@@ -105,7 +105,7 @@ def test_the_table_survives_every_height(height: int) -> None:
     assert sum("cmpl-0" in line for line in lines) >= 2
     marks = {
         "events": "╭ events",
-        "split": "execute",
+        "split": "exec",
         "histogram": "15-20",
         "process": "╭ process",
         "throughput": "╭ throughput",
@@ -366,3 +366,13 @@ def test_while_clients_wait_for_the_next_engine_they_are_listed() -> None:
     shown = text(structs.replace(held, requests=rows, requests_total=8), 100, 32)
     assert "W holding 8 requests for 6s: their clients wait" in shown
     assert "load weights" in shown and "cmpl-003" in shown and "held" in shown
+
+
+def test_no_panel_line_is_cut_while_requests_are_preempted() -> None:
+    busy = samples.stats()
+    busy.preempted_per_min, busy.requests_in_s = 27.0, 123.4
+    for width, height in ((60, 20), (80, 24), (100, 32)):
+        lines = picture(samples.snapshot(view=samples.view(stats=busy)), width, height)
+        panels_only = lines[: next(n for n, line in enumerate(lines) if "requests 42" in line)]
+        assert not [line for line in panels_only if "…" in line]
+        assert any("slow 2" in line for line in panels_only) == (width > 60)
