@@ -212,10 +212,14 @@ def set_log_level(engine: EngineCoreProc, level: Literal["debug", "info", "warni
 
 
 @utility(phases=ANY, effect="changes")
-def shutdown(engine: EngineCoreProc, timeout_s: float = 0.0) -> dict[str, int | str]:
-    """Ends this engine: lets requests finish for timeout_s seconds, then aborts the rest; 0 aborts at once."""
+def shutdown(engine: EngineCoreProc, timeout_s: float = 0.0, valid_until: float | None = None) -> dict[str, int | str]:
+    """Ends this engine: lets requests finish for timeout_s seconds, then aborts the rest; 0 aborts at once.
+    valid_until: by this machine's monotonic clock; read later, the call does nothing."""
     if not 0 <= timeout_s < 1e9:
         raise UtilityError(f"shutdown: timeout_s must be 0 or more seconds, not {timeout_s}")
+    # An idle engine ends in the turn that reads this: a call that takes it back would always come too late.
+    if valid_until is not None and time.monotonic() > valid_until:
+        raise UtilityError("shutdown: read too late, nobody waits for it any more")
     engine.begin_shutdown(timeout_s, may_cancel=True)
     return {"phase": engine.lifecycle.phase.value, "requests": engine.scheduler.num_unfinished, "pid": os.getpid()}
 

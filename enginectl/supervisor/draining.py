@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 EVERY_S = 0.5
 ASK_S = 5.0
+ANSWER_S = 0.5
+"""For an engine that begins at the last moment to say so: one that is stalled must not begin later, unwatched."""
 TAKE_BACK_S = 3600.0
 CANCELLED = "cancelled by uncordon"
 OVERDUE_S = 10.0
@@ -39,6 +41,8 @@ class Drain:
         self.is_overdue = False
         """Past its deadline, and going on without it: another drain may take its place."""
         self.can_be_by_engine = True
+        self.was_cordoned = daemon.is_cordoned
+        """Before it, so that one that never begins leaves things as they were."""
         self._daemon = daemon
         self._began = time.monotonic()
         self._listeners: list[Callable[[DrainProgress], None]] = []
@@ -104,8 +108,8 @@ def begin_drain(daemon: Daemon, args: DrainArgs) -> Drain:
         return before
     if before is not None:
         before.is_cancelled = True
-    daemon.is_cordoned = True
     drain = daemon.drain = Drain(daemon, args)
+    daemon.is_cordoned = True
     drain.can_be_by_engine = daemon.kind.has_own_utilities
     daemon.events.add("drain", f"began with {count(len(daemon.inflight), 'request')}, grace {args.grace_s:g} s")
     daemon.loop.spawn(_run(daemon, drain))
@@ -128,16 +132,17 @@ async def _run(daemon: Daemon, drain: Drain) -> None:
 
 async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
     """The engine ends itself once it is empty or its deadline has passed."""
-    daemon.expected = "drain"
+    daemon.expected, valid_until = "drain", time.monotonic() + ASK_S - ANSWER_S
     try:
-        await daemon.calls.get("shutdown", object, drain.args.grace_s, timeout_s=ASK_S)
+        await daemon.calls.get("shutdown", object, drain.args.grace_s, valid_until, timeout_s=ASK_S)
     except CtlError as error:
         daemon.expected = ""
         if not daemon.engine_exit.done:
-            daemon.is_cordoned = False
+            daemon.is_cordoned = drain.was_cordoned
         if isinstance(error, Deadline):
             daemon.loop.spawn(_take_back(daemon))
-            raise late(daemon, f"no drain began in {ASK_S:.1f} s, and new requests are taken again") from None
+            again = "" if daemon.is_cordoned else ", and new requests are taken again"
+            raise late(daemon, f"no drain began in {ASK_S:.1f} s{again}") from None
         raise
     overdue_at = time.monotonic() + drain.args.grace_s + OVERDUE_S
     while not daemon.engine_exit.done and not drain.is_cancelled:
@@ -158,7 +163,7 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
 
 
 async def _take_back(daemon: Daemon) -> None:
-    """Stands in the engine's queue behind the drain that it has not begun: else it would end once it goes on."""
+    """Of an engine that began in time and could not say so: else it would end once it goes on."""
     try:
         await daemon.calls.get("cancel_shutdown", object, timeout_s=TAKE_BACK_S)
     except CtlError as error:
@@ -171,27 +176,31 @@ def _has_missed(end: DrainEnd, drain: Drain) -> bool:
 
 
 async def _by_supervisor(daemon: Daemon, drain: Drain) -> DrainEnd:
-    """Waits until the engine itself counts nothing; past the deadline aborts the rest, or fails and waits on."""
-    deadline = time.monotonic() + drain.args.grace_s
+    """Waits until the engine itself counts nothing; past the deadline aborts the rest, or fails and waits on. An engine
+    that lets go of nothing even then is stopped, where it was to be."""
+    deadline, has_aborted = time.monotonic() + drain.args.grace_s, False
     while not drain.is_cancelled:
         if daemon.engine_exit.done:
             raise daemon.died()
-        if await _is_empty(daemon):
-            end = drain.result(drained=True)
-            end.drained = not _has_missed(end, drain)
-            if drain.args.stop:
-                stop = begin_stop(daemon, 0.0, daemon.settings.term_s, by="drain")
-                await stop.done
-            return end
-        if time.monotonic() >= deadline and not drain.is_overdue:
-            if drain.args.on_timeout == "fail":
-                _fail(daemon, drain)
-            else:
-                await _abort_rest(daemon)
-                deadline = time.monotonic() + OVERDUE_S
+        is_late = time.monotonic() >= deadline and not drain.is_overdue
+        if await _is_empty(daemon) or (is_late and has_aborted and drain.args.stop):
+            return await _conclude(daemon, drain)
+        if is_late and drain.args.on_timeout == "fail":
+            _fail(daemon, drain)
+        elif is_late:
+            await _abort_rest(daemon)
+            deadline, has_aborted = time.monotonic() + OVERDUE_S, True
         await daemon.loop.first(daemon.engine_exit, timeout_s=EVERY_S)
         drain.update()
     return drain.result(drained=False, detail="another drain took its place" if daemon.drain else CANCELLED)
+
+
+async def _conclude(daemon: Daemon, drain: Drain) -> DrainEnd:
+    end = drain.result(drained=True)
+    end.drained = not _has_missed(end, drain)
+    if drain.args.stop:
+        await begin_stop(daemon, 0.0, daemon.settings.term_s, by="drain").done
+    return end
 
 
 def _fail(daemon: Daemon, drain: Drain) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -128,6 +129,15 @@ def test_a_pending_pause_is_answered_when_the_engine_stops(slow: Running) -> Non
     slow.frontend.call("shutdown", 0.0)
     slow.frontend.wait_dead(10)
     assert "Server shutting down" in str(slow.frontend.answer(ask).failure_message)
+
+
+def test_a_shutdown_that_is_read_too_late_does_nothing(slow: Running) -> None:
+    """The clock is the machine's, so it means the same in every process of it."""
+    late = slow.frontend.answer(slow.frontend.ask("shutdown", 0.0, time.monotonic() - 0.001))
+    assert "read too late" in str(late.failure_message)
+    assert slow.frontend.call("is_scheduler_paused") is False
+    slow.frontend.call("shutdown", 0.0, time.monotonic() + 60.0)
+    slow.frontend.wait_dead(10)
 
 
 def test_sleep_and_wake_up(slow: Running) -> None:

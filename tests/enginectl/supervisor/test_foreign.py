@@ -111,6 +111,20 @@ def test_its_drain_is_a_cordon_and_a_wait(rig: Rig) -> None:
     assert rig.entry().view().state == "exited"
 
 
+def test_a_drain_of_one_that_is_stopped_ends_it_all_the_same(rig: Rig) -> None:
+    """It counts nothing and lets go of nothing: a while after the deadline it is stopped from here."""
+    engine = started(rig, foreign(rig, step_ms="20"))
+    stream = engine.generate(PROMPT, SamplingParams(temperature=0.0, max_tokens=500, ignore_eos=True))
+    next(stream)
+    pids, process = group(rig), engine.status().process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    with connect("t") as other:
+        end = other.drain(0.5)
+    assert end is not None and not end.drained and end.aborted == 1
+    wait_until(lambda: are_gone(pids) and rig.entry().liveness == "dead", 10.0, "the end")
+
+
 def test_a_killed_core_is_a_failure_though_the_launcher_ends_with_0(rig: Rig) -> None:
     engine = started(rig, foreign(rig))
     pids, process = group(rig), engine.status().process
