@@ -124,9 +124,12 @@ class GpuMeter:
 
     def _run(self, driver: Driver) -> None:
         rest = threading.Event()
-        while True:
-            self.seen = of_engine(driver.gpus(), self._pids(), self._chosen, self._is_sure())
-            rest.wait(LOOK_EVERY_S)
+        try:
+            while True:
+                self.seen = of_engine(driver.gpus(), self._pids(), self._chosen, self._is_sure())
+                rest.wait(LOOK_EVERY_S)
+        finally:
+            self.seen = []  # figures that nobody renews any more would be believed
 
 
 def gpu_meter(daemon: Daemon) -> GpuMeter:

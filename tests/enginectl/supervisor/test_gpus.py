@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,21 @@ def test_the_meter_follows_the_driver_and_needs_none() -> None:
     without = GpuMeter(lambda: {5}, None, lambda: False, lambda: None)
     without.start()
     assert without.seen == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_driver_that_breaks_leaves_no_old_figures() -> None:
+    may_break = threading.Event()
+
+    class Breaking:
+        def gpus(self) -> list[Gpu]:
+            if meter.seen:
+                may_break.wait(10)
+                raise AttributeError("undefined symbol")
+            return [Gpu(info(0), frozenset({5}))]
+
+    meter = GpuMeter(lambda: {5}, None, lambda: False, Breaking)
+    meter.start()
+    wait_until(lambda: bool(meter.seen), 10, "a look at the driver")
+    may_break.set()
+    wait_until(lambda: not meter.seen, 10, "the end of the thread")
