@@ -322,10 +322,10 @@ def split_line(step: StepStats, width: int) -> Line:
     if slow:
         forms = (long, [("split ", "dim"), *tight, (" ", "")], tight)
         wanted = [[*line, (said, "yellow")] for said in (slow, briefly) for line in forms]
-        return first_fit(width, *wanted, tight[:-1])
+        return first_fit(width, *wanted, tight[:-1], tight[:8], tight[3:8])
     total = sum(value or 0.0 for _, value in parts)
     share = [("mostly ", "dim"), (max(parts, key=lambda p: p[1] or 0.0)[0], "bold")] if total > 0 else []
-    return first_fit(width, [*long, *share], long[:-1], tight[:-1], tight[2:-1])
+    return first_fit(width, [*long, *share], long[:-1], tight[:-1], tight[:8], tight[3:8])
 
 
 def strip(view: EngineView | None, stats: Stats, width: int) -> list[Line]:

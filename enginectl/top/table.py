@@ -111,6 +111,8 @@ SORTS = tuple(SORT_KEYS)
 DROP_ORDER = ("client", "cached", "ttft", "prompt", "tpot", "blocks", "out")
 """Columns a narrow table gives up, first to last."""
 ID_MIN, ID_WANTED, ID_MAX, WHY_MAX = 12, 18, 38, 18
+ROOMY = 56
+"""Below this an id gets what it needs and no more."""
 
 
 def arrange(rows: Sequence[RequestView], sort: str, invert: bool, wanted: str) -> list[RequestView]:
@@ -159,9 +161,10 @@ def _fixed(columns: Sequence[Column]) -> int:
 
 def id_width(columns: Sequence[Column], rows: Sequence[RequestView], width: int) -> int:
     room = width - 3 - _fixed(columns)
-    room = max(min(room, ID_MIN), room - _why_width(width, rows))
     longest = max((len(row.external_id or row.id) for row in rows), default=ID_MIN)
-    return max(4, min(room, max(ID_MIN, min(longest, ID_MAX))))
+    least = ID_MIN if width >= ROOMY else min(ID_MIN, longest)
+    room = max(min(room, least), room - _why_width(width, rows))
+    return max(4, min(room, max(least, min(longest, ID_MAX))))
 
 
 def header(columns: Sequence[Column], ids: int, width: int, sort: str) -> Line:
@@ -184,8 +187,8 @@ def row_line(row: RequestView, columns: Sequence[Column], ids: int, width: int, 
     if _has_words(row):
         room = width - width_of(line)
         brief = brief_why(row)
-        choices = (why(row), brief, brief.partition(",")[0])
-        said = next((text for text in choices if len(text) < room), choices[-1])
+        choices = (why(row), brief, brief.partition(",")[0], "!" if row.is_hog else "")
+        said = next((text for text in choices if len(text) < room), "")
         line.append((" " + said, base or "yellow"))
     done = fit(line, width)
     return [(text, "reverse") for text, _ in done] if is_cursor else done
