@@ -43,7 +43,7 @@ def replay(path: Path, *, ascii_only: bool, once: bool) -> int:
     for snapshot in (found := load(path)):
         session.add(snapshot)
     if once or out.json or not is_interactive():
-        print_once(found[-1], Ui(), ascii_only=ascii_only)
+        print_once(found[-1], Ui(is_replay=True, place=(len(found),) * 2), ascii_only=ascii_only)
         return 0
     return _draw(App(None, session, Ui(held=found[0].seq, is_replay=True), name=found[0].name, ascii_only=ascii_only))
 

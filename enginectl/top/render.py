@@ -330,7 +330,7 @@ def _detail(snapshot: Snapshot, ui: Ui, width: int, room: int | None) -> list[Li
     if ui.cursor and row.id != ui.cursor:
         gone: Line = [(ui.cursor, "bold"), (" is no longer in flight. Esc goes back.", "")]
         return box([("request", "bold")], [gone], width, room)
-    lines = [*views.detail(row), *views.explanation(snapshot.explanation, row)]
+    lines = [*views.detail(row), *views.explanation(snapshot.explanation, row, width - 4)]
     return box([("request ", "bold"), (row.external_id or row.id, "bold cyan")], lines, width, room)
 
 

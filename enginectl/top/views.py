@@ -11,7 +11,6 @@ from enginectl.top.layout import Line, box, fit, width_of
 from enginectl.top.panels import filled_buckets, labelled, slow_texts, split_parts, step_figures
 from enginectl.top.snapshot import Snapshot
 from enginectl.top.state import Dialog
-from enginectl.top.table import why
 
 
 def phases(view: EngineView) -> list[Line]:
@@ -106,12 +105,12 @@ def detail(row: RequestView) -> list[Line]:
         ("waits for", row.waits_for or "-"),
     ]
     lines = [[(name.rjust(18), "dim"), ("  ", ""), (value, "bold")] for name, value in pairs]
-    if why(row):
-        lines.append([(" " * 20 + why(row), "yellow")])
+    if row.is_hog:
+        lines.append([("hog".rjust(18), "dim"), ("  ", ""), (f"! {row.note}", "yellow")])
     return lines
 
 
-def explanation(found: Explanation | None, row: RequestView) -> list[Line]:
+def explanation(found: Explanation | None, row: RequestView, width: int) -> list[Line]:
     """Why it waits, on whom and until when, or how long it still runs; nothing until that is known."""
     if found is None or found.request.id != row.id:
         return []
@@ -127,7 +126,12 @@ def explanation(found: Explanation | None, row: RequestView) -> list[Line]:
             text = f"{holder.external_id or holder.id}  {figures.count(holder.blocks)} blocks{share}"
             pairs.append(("" if number else "held by", f"{text}, {figures.seconds(holder.eta_s)}"))
     pairs += [("note", note) for note in found.notes]
-    return [[], *([(name.rjust(18), "dim"), ("  ", ""), (value, "bold")] for name, value in pairs)]
+    out: list[Line] = [[]]
+    for name, value in pairs:
+        room = max(20, width - 20)
+        for number, part in enumerate([value] if len(value) <= room else wrap(value, room)):
+            out.append([(("" if number else name).rjust(18), "dim"), ("  ", ""), (part, "bold")])
+    return out
 
 
 def event_line(events: tuple[EventView, ...], width: int) -> Line:
@@ -207,7 +211,7 @@ HELP = (
     ("Tab", "next engine"),
     ("+  -", "look more or less often"),
     ("r  w", "reset session figures; save this snapshot to a file"),
-    ("a  D  C  x", "abort, drain, cordon, stacks (with --allow-actions; each asks first)"),
+    ("a  D  C  x", "abort, drain, cordon, stacks (--allow-actions; each asks first)"),
 )
 
 

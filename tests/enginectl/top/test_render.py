@@ -377,3 +377,13 @@ def test_no_panel_line_is_cut_while_requests_are_preempted() -> None:
         panels_only, rows = lines[:at], [line for line in lines[at + 1 :] if "cmpl-" in line]
         assert not [line for line in (*panels_only, *rows) if "…" in line]
         assert any("slow 2" in line for line in panels_only) == (width > 60)
+
+
+def test_a_long_reason_is_wrapped_in_the_detail() -> None:
+    row = samples.requests(1)[0]
+    why = "5 ahead of it; the first of them waits: 17 KV blocks are needed, 12 of 400 are free, and no more come soon"
+    shown = text(
+        samples.snapshot(requests=(row,), explanation=Explanation(request=row, because=why)), 80, 40, Ui(view="detail")
+    )
+    assert "and no more come soon" in shown
+    assert "hog  ! 61% of the KV cache" in shown
