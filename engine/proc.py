@@ -10,19 +10,15 @@ import logging
 import time
 from queue import Empty, SimpleQueue
 
-import zmq
-
 import engine.utilities  # noqa: F401  (fills the table of what may be called)
 from engine.config import EngineConfig
 from engine.core import EngineCore, Outputs
 from engine.counters import Counters
 from engine.deferred import Deferred
-from engine.dialect import forced_dialect
-from engine.errors import EngineBug, EngineDeadError, EngineStartError, RequestRefused
+from engine.errors import EngineBug, EngineDeadError, RequestRefused
 from engine.executor.base import Executor
 from engine.handshake import Handshake
-from engine.io_in import InputThread
-from engine.io_out import OutputThread
+from engine.io_threads import IOThreads
 from engine.lifecycle import Event, Lifecycle, Phase
 from engine.messages import (
     EngineCoreOutput,
@@ -40,9 +36,7 @@ from engine.queues import (
     ClientGone,
     Emit,
     ExecutorFailed,
-    FromLoop,
     InputQueue,
-    LastWords,
     OutputQueue,
     Refuse,
     RefuseCall,
@@ -51,7 +45,7 @@ from engine.queues import (
     Wakeup,
 )
 from engine.reports import EngineStats
-from engine.rpc import answer, answer_instantly
+from engine.rpc import answer
 from engine.scheduler.output import SchedulerOutput
 from engine.scheduler.request import Request
 from engine.signals import StopSignals
@@ -62,7 +56,6 @@ logger = logging.getLogger("engine")
 
 LAST_WORDS_S = 6.0  # engine-out itself takes 5 s at most
 ORPHAN_WORDS_S = 0.5
-THREADS_START_S = 10.0
 STARVED_YIELD_S = 0.001
 
 
@@ -89,6 +82,7 @@ class EngineCoreProc(EngineCore):
         self.fault: str | None = None
         """Why the engine is dying, once it is."""
         self._idle_reported = True
+        self._io_threads: IOThreads | None = None
         super().__init__(config, executor, status, engine_index)
         self.executor.register_failure_callback(lambda cause: self.input_queue.put(ExecutorFailed(cause)))
         self.ready = self.ready_response()
@@ -98,56 +92,8 @@ class EngineCoreProc(EngineCore):
 
     def start_threads(self) -> None:
         """Connects to every client and sends each the ready response. Raises EngineStartError after 10 s."""
-        self._context = zmq.Context()
-        self.engine_out = self._make_engine_out()
-        self.engine_in = InputThread(
-            context=self._context,
-            addresses=self.handshake.addresses,
-            engine_index=self.engine_index,
-            ready_response=self.ready,
-            input_queue=self.input_queue,
-            aborts_queue=self.aborts_queue,
-            output_queue=self.output_queue,
-            admit=self.preprocess_add_request,
-            instant=lambda call: answer_instantly(self, call),
-            dialects=self.engine_out.dialects,
-            counters=self.counters,
-        )
-        self.engine_out.start()
-        self.engine_in.start()
-        self._wait_for_input_thread()
-
-    def _make_engine_out(self) -> OutputThread:
-        return OutputThread(
-            context=self._context,
-            addresses=self.handshake.addresses,
-            engine_index=self.engine_index,
-            output_queue=self.output_queue,
-            input_queue=self.input_queue,
-            counters=self.counters,
-            client_byte_budget=self.config.client_byte_budget,
-            dialect=forced_dialect(self.config.dialect),
-        )
-
-    def _wait_for_input_thread(self) -> None:
-        """Until it has sent the ready response. While it lives and a coordinator is expected, waiting goes on."""
-        began = time.monotonic()
-        while not self.engine_in.started.wait(0.2):
-            waited = time.monotonic() - began
-            has_coordinator = self.handshake.addresses.coordinator_input is not None
-            if not self.engine_in.is_alive() or (waited > THREADS_START_S and not has_coordinator):
-                raise EngineStartError(
-                    f"the input thread was not ready after {waited:.1f} s",
-                    phase="handshake",
-                    cause=self._thread_fault(),
-                )
-
-    def _thread_fault(self) -> str:
-        try:
-            message = self.input_queue.get_nowait()
-        except Empty:
-            return ""
-        return message.cause if isinstance(message, ThreadDied) else ""
+        self._io_threads = IOThreads(self)
+        self._io_threads.start()
 
     # ------------------------------------------------------------ the loop
 
@@ -344,33 +290,6 @@ class EngineCoreProc(EngineCore):
             self.wake_up()
             self.resume_scheduler()
 
-    def _send_engine_dead(self) -> bool:
-        """ENGINE_CORE_DEAD to every client after what is queued, then both threads end. False when one lives on.
-
-        At most LAST_WORDS_S; an orphan has nobody left to listen and waits ORPHAN_WORDS_S only."""
-        limit_s = ORPHAN_WORDS_S if self.signals.is_orphan else LAST_WORDS_S
-        has_stopped = self.engine_in.stop(1.0)
-        self._refuse_what_is_queued()
-        self.output_queue.put(LastWords())
-        self.engine_out.join(limit_s)
-        for left in (self.output_queue, SimpleQueue[FromLoop]()):
-            if self.engine_out.is_broken:
-                self._replace_engine_out(left, limit_s)
-        if self.engine_out.is_alive():
-            logger.error("engine-out did not finish within %.0f s: some clients may not have heard", limit_s)
-        return has_stopped and not self.engine_out.is_alive()
-
-    def _replace_engine_out(self, left: OutputQueue, limit_s: float) -> None:
-        """engine-out died: another one, with sockets of its own, says what is left and the last words. What killed
-        the first may be queued once more, so the last one finds nothing else."""
-        dialects = self.engine_out.dialects
-        self.output_queue = left
-        self.engine_out = self._make_engine_out()
-        self.engine_out.dialects = dialects
-        left.put(LastWords())
-        self.engine_out.start()
-        self.engine_out.join(limit_s)
-
     def _refuse_what_is_queued(self) -> None:
         while True:
             try:
@@ -384,11 +303,11 @@ class EngineCoreProc(EngineCore):
                     self._handle_client_request(message)
 
     def shutdown(self) -> None:
-        """Last words, threads, sockets, executor. In that order; safe to call twice."""
-        context: zmq.Context[zmq.Socket[bytes]] | None = getattr(self, "_context", None)
-        # A socket may not be closed while its thread uses it.
-        if context is not None and not context.closed and self._send_engine_dead():
-            context.destroy(linger=0)
+        """Last words, threads, sockets, executor. In that order; safe to call twice. An orphan has nobody left to
+        listen, and does not wait long for that."""
+        if self._io_threads is not None:
+            limit_s = ORPHAN_WORDS_S if self.signals.is_orphan else LAST_WORDS_S
+            self._io_threads.end(self._refuse_what_is_queued, limit_s)
         super().shutdown()
 
     def die(self, error: BaseException) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import zmq
 
+import engine.io_threads
 import engine.limits
-import engine.proc
 from engine.config import EngineConfig
 from engine.executor.base import ModelInfo, Progress
 from engine.executor.null import NullExecutor
@@ -34,7 +34,7 @@ class HastyExecutor(NullExecutor):
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
-        replace(engine.proc, "THREADS_START_S", 0.5)
+        replace(engine.io_threads, "START_S", 0.5)
 
 
 class FullExecutor(NullExecutor):
