@@ -66,6 +66,12 @@ def test_figures_that_cannot_be_known_are_dashes() -> None:
     assert (row[6], row[8]) == ("-", "-")
 
 
+def test_the_ready_block_says_when_weights_are_rounded() -> None:
+    view = busy()
+    view.asked = {**view.asked, "quantization": "int8"}
+    assert "dtype bfloat16 (int8 weights)" in ready_lines(view)[-1]
+
+
 def test_the_ready_block() -> None:
     assert [" ".join(line.split()) for line in ready_lines(busy())] == [
         "max_model_len 32,768 (asked 40,960; cut to fit KV)",
