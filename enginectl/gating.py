@@ -11,7 +11,7 @@ from enginectl import text
 from enginectl.control import EngineView
 from enginectl.errors import CtlError, Exit
 from enginectl.output import out, plain
-from enginectl.patience import Patience
+from enginectl.patience import TAKE_BACK_S, Patience
 
 if TYPE_CHECKING:
     from enginectl.client import Engine
@@ -22,8 +22,9 @@ TAKEN_BACK = ("pause", "sleep")
 
 def gate(engine: Engine, verb: str, args: Struct, timeout_s: float) -> EngineView:
     """Raises what the supervisor answers, or Deadline; after Ctrl-C says what becomes of it."""
+    wait_s = Patience(timeout_s).wait_s + (TAKE_BACK_S if verb in TAKEN_BACK else 0.0)
     try:
-        return engine.control.request(verb, args, EngineView, timeout_s=Patience(timeout_s).wait_s)
+        return engine.control.request(verb, args, EngineView, timeout_s=wait_s)
     except KeyboardInterrupt:
         if verb not in TAKEN_BACK:
             raise

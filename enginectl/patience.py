@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 SLACK_S = 0.3
 """The supervisor keeps the same deadline and says more about it: its word should come first."""
+TAKE_BACK_S = 0.2
+"""So much longer a supervisor takes to say whether a pause or sleep that was not done is taken back already."""
 
 
 class Patience:

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from enginectl.errors import CallFailed, CtlError, Deadline, WrongState
+from enginectl.patience import TAKE_BACK_S
 from enginectl.supervisor.late import late
 from enginectl.supervisor.loop import Cancelled, Task
 from enginectl.supervisor.view import engine_view
@@ -22,7 +23,6 @@ MAX_TIMEOUT_S = 24 * 3600.0
 UNDO = {"pause": "resume_scheduler", "sleep": "wake_up"}
 UNDO_LIMIT_S = 3600.0
 """It stands in the engine's queue behind what it undoes, also while the engine is stalled."""
-UNDO_LOOK_S = 0.2
 
 
 async def gate(daemon: Daemon, session: Session, act: str, utility: str, *args: object, timeout_s: float) -> None:
@@ -60,7 +60,7 @@ async def _too_late(daemon: Daemon, act: str, timeout_s: float, undo: _Undo) -> 
         error.cause, error.try_ = "", [f"enginectl requests {daemon.settings.name}", f"enginectl {act} --timeout ..."]
     taking_back = undo.begin(f"it was not done in {timeout_s:.1f} s")
     if taking_back is not None:
-        is_back = await daemon.loop.first(taking_back, timeout_s=UNDO_LOOK_S)
+        is_back = await daemon.loop.first(taking_back, timeout_s=TAKE_BACK_S)
         words = f"the {act} {'was taken back' if is_back else 'is taken back as soon as the engine answers'}"
         error.cause = "; ".join(filter(None, (words, error.cause)))
     return error
