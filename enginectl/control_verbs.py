@@ -154,6 +154,8 @@ class DrainArgs(Struct, kw_only=True):
 
 class DrainEnd(Struct, kw_only=True):
     drained: bool
+    cancelled: bool = False
+    """By `uncordon`."""
     finished: int = 0
     aborted: int = 0
     took_s: float = 0.0

@@ -140,7 +140,7 @@ def _finish(entry: EngineEntry, end: DrainEnd | None, last: DrainProgress | None
 
 def _refuse_not_drained(name: str, end: DrainEnd, grace_s: float, *, goes_on: bool) -> None:
     """Raises for a drain after which the engine did not end."""
-    if "cancel" in end.detail:
+    if end.cancelled:
         raise WrongState(f"the drain of {name!r} was cancelled by uncordon; it takes new requests")
     if goes_on:
         raise Deadline(

@@ -94,7 +94,7 @@ class Drain:
     def result(self, *, drained: bool, detail: str = "") -> DrainEnd:
         bad = (FinishReason.ABORT, FinishReason.ERROR)
         return DrainEnd(
-            drained=drained, finished=sum(reason not in bad for reason in self._ended),
+            drained=drained, cancelled=self.is_cancelled, finished=sum(reason not in bad for reason in self._ended),
             aborted=sum(reason in bad for reason in self._ended), took_s=time.monotonic() - self._began, detail=detail,
         )  # fmt: skip
 
