@@ -35,8 +35,8 @@ def phases(view: EngineView) -> list[Line]:
     return out or [[("waiting for the first phase", "dim")]]
 
 
-def drain_line(drain: DrainProgress) -> Line:
-    """What is left, and who holds it up."""
+def drain_lines(drain: DrainProgress, width: int) -> list[Line]:
+    """What is left and who holds it up; who will miss the deadline on a line of its own where one is too short."""
     left = drain.running + drain.waiting
     line: Line = [
         (" draining ", "bold yellow"),
@@ -48,9 +48,11 @@ def drain_line(drain: DrainProgress) -> Line:
     ]
     if drain.worst_id:
         line += [*labelled("  worst", drain.worst_id), (f" ({_eta(drain.worst_eta_s)})", "dim")]
-    if drain.will_miss:
-        line += [("  W will miss: " + ", ".join(drain.will_miss[:3]), "yellow")]
-    return line
+    if not drain.will_miss:
+        return [line]
+    more = f" and {len(drain.will_miss) - 3} more" if len(drain.will_miss) > 3 else ""
+    miss: Line = [(f"  W will miss: {', '.join(drain.will_miss[:3])}{more}", "yellow")]
+    return [[*line, *miss]] if width_of([*line, *miss]) <= width else [line, miss]
 
 
 def _eta(value: float | None) -> str:

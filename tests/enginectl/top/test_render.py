@@ -387,3 +387,14 @@ def test_a_long_reason_is_wrapped_in_the_detail() -> None:
     )
     assert "and no more come soon" in shown
     assert "hog  ! 61% of the KV cache" in shown
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_who_will_miss_the_deadline_is_never_cut_away(width: int) -> None:
+    drain = DrainProgress(
+        began_s_ago=1, grace_s=4, running=8, tokens_left=4436, eta_s=23, worst_id="gen-604f20e8", worst_eta_s=54.0,
+        will_miss=["gen-604f20e8", "gen-3d983b28", "gen-74b4cc88", "gen-b0031210"],
+    )  # fmt: skip
+    lines = picture(samples.snapshot(view=samples.view("draining", drain=drain)), width, 24)
+    assert any("W will miss: gen-604f20e8, gen-3d983b28, gen-74b4cc88 and 1 more" in line for line in lines)
+    assert "worst gen-604f20e8 (54s)" in "\n".join(lines)
