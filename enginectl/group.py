@@ -44,10 +44,11 @@ def build(verb: Verb) -> Any:
     entry = getattr(module, verb.entry)
     epilog = _epilog(getattr(module, "EXAMPLES", ()))
     if isinstance(entry, typer.Typer):
-        command = typer.main.get_command(entry)
-        command.epilog = epilog
-        for name, child in command.commands.items():
+        group = typer.main.get_group(entry)
+        for name, child in group.commands.items():
             child.epilog = _epilog(examples_of(verb, name))
+        command = group
+        command.epilog = epilog
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = dict(CONTEXT_SETTINGS) | getattr(module, "CONTEXT", {})
