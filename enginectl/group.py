@@ -47,8 +47,8 @@ def build(verb: Verb) -> Any:
         group = typer.main.get_group(entry)
         for name, child in group.commands.items():
             child.epilog = _epilog(examples_of(verb, name))
-        command = group
-        command.epilog = epilog
+        group.epilog = epilog
+        command: Any = group
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = dict(CONTEXT_SETTINGS) | getattr(module, "CONTEXT", {})
