@@ -107,6 +107,10 @@ def test_serving_metrics_outlives_a_restart(ctl: Ctl) -> None:
     ctl.start("t")
     url = ctl.ok("metrics", "t", "--listen", "0", "-o", "json").document["listening"]
     ctl.ok("restart", "t", "--grace", "0s")
-    with urlopen(url, timeout=10) as answer:
-        assert b"vllm:num_requests_running" in answer.read()
+
+    def page() -> bytes:
+        with urlopen(url, timeout=10) as answer:
+            return bytes(answer.read())
+
+    wait_until(lambda: b"vllm:num_requests_running" in page(), 20, "figures of the new engine")  # one page a second
     assert "restart" in " ".join(ctl.ok("metrics", "--help").out.split())
