@@ -43,5 +43,6 @@ class Tables:
             self._table = await self._calls.get("requests", RequestTable, ROWS, timeout_s=ASK_S)
         except CtlError:
             self._table = None
-        self._at = time.monotonic()
-        self._asking = None
+        finally:
+            self._at = time.monotonic()
+            self._asking = None

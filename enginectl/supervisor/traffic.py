@@ -90,7 +90,12 @@ class Traffic:
         """A utility call of an external client: answered by the engine, or by us with a failure."""
         self._calls[(seat.index, call.call_id)] = None
         if self.hold.is_holding:
-            self._kept.append((seat, frames))
+            if len(self._kept) < MAX_KEPT:
+                self._kept.append((seat, frames))
+            else:
+                self._fail_call(
+                    seat.index, call.call_id, f"{call.method}: {MAX_KEPT} calls wait for the engine already"
+                )
             return
         try:
             self._daemon.relay.send(seat, frames)

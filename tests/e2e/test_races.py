@@ -68,3 +68,16 @@ def test_up_counts_from_the_engines_own_start(ctl: Ctl) -> None:
     assert second["uptime_s"] < second["observed_at"] - first["started_at"] - first["uptime_s"]
     assert "(1 restart)" in ctl.ok("ps").out
     assert "restarts         1" in ctl.ok("status", "t").out
+
+
+def test_a_restart_that_is_to_hold_does_not_join_one_that_holds_nobody(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="25")
+    child = ctl.generate(tokens=900)
+    ctl.wait_running(1)
+    restart = ctl.popen("restart", "t", "--yes", "--grace", "5s")
+    wait_until(lambda: ctl("status", "t", "-p", "state").out == "stopping\n", 10.0, "stopping")
+    refused = ctl("restart", "t", "--hold", "--yes")
+    assert (refused.code, "holds no clients is under way" in refused.err) == (5, True)
+    restart.communicate(timeout=60)
+    assert restart.returncode == 0
+    child.communicate(timeout=30)

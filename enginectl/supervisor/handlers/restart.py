@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 async def handle(daemon: Daemon, session: Session, args: RestartArgs) -> None:
-    """Who asks while another restart goes on gets the result of that one."""
+    """Who asks while another restart goes on gets the result of that one; it is too late to ask that it hold."""
     target = _target(daemon)
+    if target is not None and args.hold and not daemon.traffic.hold.is_holding:
+        tries = [f"enginectl wait {daemon.settings.name} --for ready"]
+        raise WrongState("a restart that holds no clients is under way already", try_=tries)
     if target is None:
         target = daemon.restarts + 1
         if args.hold:
