@@ -44,6 +44,7 @@ from engine.queues import (
     ThreadDied,
 )
 from engine.scheduler.request import Request
+from engine.time_slice import shorten_time_slice
 
 __all__ = ["Counters", "InputThread"]
 
@@ -120,6 +121,7 @@ class InputThread(threading.Thread):
         return True
 
     def run(self) -> None:
+        shorten_time_slice()
         try:
             with ExitStack() as stack:
                 self.process_input_sockets(stack)

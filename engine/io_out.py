@@ -19,6 +19,7 @@ from engine.counters import Counters
 from engine.messages import ENGINE_CORE_DEAD, EngineCoreOutputs, EngineZmqAddresses
 from engine.outbox import BufferPool, Outbox
 from engine.queues import ClientGone, Emit, FromLoop, InputQueue, LastWords, OutputQueue, ThreadDied
+from engine.time_slice import shorten_time_slice
 
 logger = logging.getLogger("engine")
 
@@ -63,6 +64,7 @@ class OutputThread(threading.Thread):
         self._pool = BufferPool(0)
 
     def run(self) -> None:
+        shorten_time_slice()
         try:
             with ExitStack() as stack:
                 self._open(stack)

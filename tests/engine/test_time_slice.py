@@ -1,0 +1,35 @@
+"""A thread's time slice, as the kernel tells it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from engine.time_slice import SLICE_NS, shorten_time_slice, time_slice_ns
+
+RELEASE = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
+KNOWS_SLICES = RELEASE >= (6, 12) and platform.machine() in ("x86_64", "aarch64")
+
+
+def test_a_thread_gets_a_short_slice_and_keeps_its_nice_value() -> None:
+    def look() -> tuple[int | None, int, bool, int | None, int]:
+        me = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, me, 3)
+        before = time_slice_ns()
+        return before, 3, shorten_time_slice(), time_slice_ns(), os.getpriority(os.PRIO_PROCESS, me)
+
+    with ThreadPoolExecutor(1) as pool:
+        before, nice_before, was_done, after, nice_after = pool.submit(look).result()
+    assert nice_after == nice_before
+    assert was_done == KNOWS_SLICES
+    assert after == (SLICE_NS if KNOWS_SLICES else before)
+
+
+@pytest.mark.skipif(not KNOWS_SLICES, reason="Linux before 6.12 has one slice for all")
+def test_a_slice_that_linux_does_not_take_is_told() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(shorten_time_slice, 1).result() is False
