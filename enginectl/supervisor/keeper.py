@@ -297,6 +297,7 @@ def _reload(daemon: Daemon, *, is_asked_for: bool) -> bool:
 async def finish(daemon: Daemon) -> None:
     """The post-mortem is written, everybody hears the end, the loop stops."""
     try:
+        daemon.possessions.look()  # the post-mortem wants a directory, and the last look was up to a second ago
         renounce(daemon)
         if daemon.api is not None:
             await daemon.api.end()
