@@ -79,6 +79,7 @@ def test_drain_lets_requests_finish(ctl: Ctl) -> None:
     result = ctl.ok("drain", "t", "--grace", "60s")
     assert "new requests refused" in result.err
     assert "1 running, 0 waiting" in result.err
+    assert ", eta " in result.err
     assert result.out.startswith("t  drained in ")
     out, _ = child.communicate(timeout=20)
     assert (child.returncode, bool(out)) == (0, True)
