@@ -9,13 +9,10 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from engine.executor.base import Executor
 from engine.executor.null import NullExecutor
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
-
-if TYPE_CHECKING:
-    from engine.executor.base import Executor
 
 FILE = "BENCH_GC_FILE"
 
@@ -51,18 +48,22 @@ class GcWatch:
             Path(os.environ[FILE]).write_text(json.dumps(self.pauses_ms))
 
 
-class Null(NullExecutor):
-    """No model."""
+class Watched(Executor):
+    """In front of an executor: its steps begin the watch, its end writes what was seen."""
 
     gc_watch = GcWatch()
 
     def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
         self.gc_watch.watch()
-        return super().execute_model(step)
+        return super().execute_model(step)  # type: ignore[safe-super]  # never the last in line
 
     def shutdown(self) -> None:
         self.gc_watch.write()
-        super().shutdown()
+        super().shutdown()  # type: ignore[safe-super]
+
+
+class Null(Watched, NullExecutor):
+    """No model."""
 
 
 def __getattr__(name: str) -> type[Executor]:
@@ -71,15 +72,7 @@ def __getattr__(name: str) -> type[Executor]:
         raise AttributeError(name)
     from engine.executor.uniproc import UniProcExecutor
 
-    class Uniproc(UniProcExecutor):
-        gc_watch = GcWatch()
-
-        def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
-            self.gc_watch.watch()
-            return super().execute_model(step)
-
-        def shutdown(self) -> None:
-            self.gc_watch.write()
-            super().shutdown()
+    class Uniproc(Watched, UniProcExecutor):
+        pass
 
     return Uniproc

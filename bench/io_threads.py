@@ -14,7 +14,6 @@ usage: python -m bench.io_threads MODEL_DIR [--requests 16] [--rate 200] [--seco
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ import time
 import msgspec
 
 from bench.facts import note, percentile, print_result, summary_ms
+from bench.wire import poll_ms
 from engine.client import EngineConfig, SamplingParams, new_request
 from engine.client.start import StartedEngine, start_engine
 from engine.codec import decode_outputs, encode_request
@@ -62,7 +62,7 @@ class RawFrontend:
         self._sent += 1
 
     def receive(self, timeout_s: float) -> EngineCoreOutputs | None:
-        if not self.started.output_socket.poll(math.ceil(max(0.0, timeout_s) * 1000)):
+        if not self.started.output_socket.poll(poll_ms(timeout_s)):
             return None
         message = decode_outputs(self.started.output_socket.recv_multipart())
         if not isinstance(message, EngineCoreOutputs):

@@ -18,6 +18,7 @@ from statistics import median
 import zmq
 
 from bench.facts import note, percentile, print_result
+from bench.wire import poll_ms
 from engine.executor.null import NullExecutor
 from engine.messages import SamplingParams
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
@@ -65,7 +66,7 @@ class Load:
     def read_for(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if self._socket.poll(int(left * 1000)):
+            if self._socket.poll(poll_ms(left)):
                 self._socket.recv()
 
     def close(self) -> None:

@@ -4,11 +4,11 @@ Owned by the benchmark's only thread; close() ends the engine too."""
 
 from __future__ import annotations
 
-import math
 import time
 
 import msgspec
 
+from bench.wire import Output, poll_ms
 from engine.client import EngineConfig, SamplingParams, new_request
 from engine.client.start import start_engine
 from engine.codec import encode_request
@@ -16,16 +16,6 @@ from engine.messages import AbortIds
 
 SILENCE_S = 300.0
 END_S = 30.0
-_NIL = msgspec.Raw(b"\xc0")
-
-
-class Output(msgspec.Struct, array_like=True):
-    request_id: str
-    new_token_ids: list[int]
-    logprobs: msgspec.Raw = _NIL
-    prompt_logprobs: msgspec.Raw = _NIL
-    pooling: msgspec.Raw = _NIL
-    finish_reason: int | None = None
 
 
 class Timings(msgspec.Struct):
@@ -68,7 +58,7 @@ class Steady:
     def next(self) -> Message:
         """The next message with outputs. Blocks."""
         while True:
-            if not self.started.output_socket.poll(math.ceil(SILENCE_S * 1000)):
+            if not self.started.output_socket.poll(poll_ms(SILENCE_S)):
                 raise SystemExit("the engine fell silent")
             frames = self.started.output_socket.recv_multipart()
             if len(frames[0]) < 100 and frames[0] == b"ENGINE_CORE_DEAD":

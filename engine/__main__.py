@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
+from engine import limits
 from engine.config import DIALECTS, DTYPES, KERNELS, QUANTIZATIONS, EngineConfig, parse_size
 from engine.errors import ConfigError
-from engine.run import INIT_DEADLINE_S, Launch, run_engine_core
+from engine.run import Launch, run_engine_core
 
 
 def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch]:
@@ -15,7 +16,7 @@ def parse_arguments(argv: list[str] | None = None) -> tuple[EngineConfig, Launch
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     parser.add_argument("--handshake", required=True, metavar="ADDRESS", help="tcp://127.0.0.1:PORT or ipc://PATH")
     parser.add_argument(
-        "--handshake-timeout", type=float, default=INIT_DEADLINE_S, metavar="S", help="wait so long for INIT"
+        "--handshake-timeout", type=float, default=limits.INIT_DEADLINE_S, metavar="S", help="wait so long for INIT"
     )
     parser.add_argument("--engine-index", type=int, default=0, metavar="N")
     parser.add_argument("--local-frontend", action="store_true", help="say in HELLO that the frontend started us")

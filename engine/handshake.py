@@ -53,7 +53,7 @@ class Handshake:
         engine_index: int = 0,
         *,
         is_local: bool = False,
-        deadline_s: float = 300.0,
+        deadline_s: float = limits.INIT_DEADLINE_S,
         should_stop: Callable[[], bool] | None = None,
     ) -> None:
         self.address = address

@@ -49,3 +49,6 @@ MAX_OUTPUT_FRAMES = 65_536
 MAX_TENSOR_DIMENSIONS = 8
 INLINE_ARRAY_BYTES = 256
 """Arrays shorter than this travel inside the body, longer ones in a frame of their own."""
+
+INIT_DEADLINE_S = 300.0
+"""How long a frontend may take until INIT, seconds, where nobody says otherwise."""

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine import limits
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.signals import STOPPED_BEFORE_READY, StopSignals, die_with_parent, dump_stacks_on_signal, watch_parent
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("engine")
 FAILED = 1
-INIT_DEADLINE_S = 300.0
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter lock while another wants it. The default of 5 ms is what the loop would
 wait, several times a step, whenever an IO thread decodes something."""
@@ -33,7 +33,7 @@ class Launch:
     """How this process is tied to whoever spawned it."""
 
     handshake_address: str
-    handshake_timeout_s: float = INIT_DEADLINE_S
+    handshake_timeout_s: float = limits.INIT_DEADLINE_S
     """How long a frontend may take until INIT."""
     engine_index: int = 0
     local_frontend: bool = False

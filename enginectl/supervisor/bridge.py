@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.codec import decode_request
 from engine.errors import ProtocolError
 from engine.messages import AbortIds, EngineCoreRequest, EngineHandshakeMetadata, UtilityCall
+from enginectl import text
 from enginectl.addresses import EXPOSED, is_remote
 from enginectl.errors import CtlError, UsageError
 from enginectl.supervisor.join import FLUSH_S, FrontendLink
@@ -47,8 +48,7 @@ class Bridge:
     def text(self) -> str:
         """For people: where, how it stands, and what it exposes."""
         if self.link.is_ready:
-            clients = f"{self.num_clients} client{'s' if self.num_clients != 1 else ''}"
-            return f"{self.link.address}, {clients}{self._warning()}"
+            return f"{self.link.address}, {text.count(self.num_clients, 'client')}{self._warning()}"
         if self.link.is_joined:
             return f"{self.link.address}, joined, waiting for the engine"
         return f"{self.link.address}, {self.trouble or 'not there yet'}"
@@ -81,8 +81,9 @@ class Bridge:
             self._daemon.relay.seat_clients(count)
         self.trouble = ""
         self._watchman.tell(Whom(addresses.outputs, self.link.address, self.link.identity.hex()))
-        where = " ".join([*addresses.inputs, *addresses.outputs])
-        self._daemon.events.add("frontend", f"joined at {self.link.address}, {count} clients: {where[:1000]}")
+        where = " ".join([*addresses.inputs, *addresses.outputs])[:1000]
+        clients = text.count(count, "client")
+        self._daemon.events.add("frontend", f"joined at {self.link.address}, {clients}: {where}")
         if self._daemon.relay.is_up:
             self._daemon.loop.soon(self.engine_up)
         self._daemon.changed()

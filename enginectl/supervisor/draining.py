@@ -14,6 +14,7 @@ from enginectl.control import DrainProgress
 from enginectl.control_verbs import DrainArgs, DrainEnd
 from enginectl.errors import CtlError, Deadline, WrongState
 from enginectl.supervisor.ending import begin_stop
+from enginectl.supervisor.gates import UNDO_LIMIT_S
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.late import late
 from enginectl.supervisor.loop import Future
@@ -26,7 +27,6 @@ EVERY_S = 0.5
 ASK_S = 5.0
 ANSWER_S = 0.5
 """For an engine that begins at the last moment to say so: one that is stalled must not begin later, unwatched."""
-TAKE_BACK_S = 3600.0
 CANCELLED = "cancelled by uncordon"
 OVERDUE_S = 10.0
 """An engine that has not ended so long after its drain's deadline is stopped from here."""
@@ -165,7 +165,7 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
 async def _take_back(daemon: Daemon) -> None:
     """Of an engine that began in time and could not say so: else it would end once it goes on."""
     try:
-        await daemon.calls.get("cancel_shutdown", object, timeout_s=TAKE_BACK_S)
+        await daemon.calls.get("cancel_shutdown", object, timeout_s=UNDO_LIMIT_S)
     except CtlError as error:
         daemon.write_log(f"cancel_shutdown: {error.message}")
 

@@ -192,7 +192,7 @@ GOOD_NUMBERS = {
     ("name", "value"), [(name, value) for name, values in GOOD_NUMBERS.items() for value in values]
 )
 def test_numbers_in_range(name: str, value: float) -> None:
-    admit(wire(params={name: value}))
+    assert getattr(admit(wire(params={name: value})).sampling_params, name) == value
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,7 @@ def test_shutdown_twice(tiny: Path) -> None:
     executor = load(tiny)
     executor.shutdown()
     executor.shutdown()
+    assert executor.worker is None
 
 
 def test_a_device_that_is_not_there_is_refused(tiny: Path) -> None:
