@@ -23,7 +23,7 @@ class Counter:
     def add(self, now: float, count: int) -> None:
         if count <= 0:
             return
-        if self._began is None or now - self._last > self._window_s:
+        if self._began is None:
             self._began = now
         self._last = now
         if self._buckets and now - self._buckets[-1][0] < BUCKET_S:
@@ -41,9 +41,11 @@ class Counter:
         return sum(count for _, count in self._buckets)
 
     def rate(self, now: float, is_busy: bool) -> float:
-        """Per second over the window, or since work began when that is shorter."""
+        """Per second over the window, or since work began when that is shorter. To be asked once a second: idleness
+        is seen here."""
         if self._began is None or (not is_busy and now - self._last > IDLE_AFTER_S):
             self._began = None
+            self._buckets.clear()  # else the next burst would be given what came before the silence
             return 0.0
         total = self.total(now)
         if not total:

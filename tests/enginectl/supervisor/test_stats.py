@@ -33,8 +33,24 @@ def test_a_short_burst_is_a_rate_of_its_own_time() -> None:
     for tick in range(20):
         counter.add(5 + tick * 0.1, 5)
     assert counter.rate(7.0, True) == pytest.approx(50, rel=0.1)
-    counter.add(500.0, 5)  # long after: a new burst, not an average over the silence
-    assert counter.rate(500.1, True) == 5.0
+
+
+@pytest.mark.parametrize("pause_s", [1.5, 5.0, 500.0])
+def test_after_a_pause_a_burst_is_neither_thinned_by_it_nor_given_what_came_before(pause_s: float) -> None:
+    counter = Counter(10.0)
+    for tick in range(100):
+        counter.add(tick * 0.1, 100)
+    assert counter.rate(9.9 + pause_s, False) == 0.0
+    counter.add(10.0 + pause_s, 5)
+    assert counter.rate(10.1 + pause_s, True) == 5.0
+
+
+def test_what_piled_up_while_nobody_read_is_no_burst() -> None:
+    counter = Counter(10.0)
+    counter.add(1.0, 100)
+    assert counter.rate(1.5, True) == 100.0
+    counter.add(61.0, 6000)  # the reader was stopped for a minute
+    assert counter.rate(61.1, True) == 600.0
 
 
 def test_windows_forget_and_are_bounded() -> None:
