@@ -13,6 +13,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -158,7 +159,7 @@ class Build:
     def cancel(self) -> None:
         self._cancelled = True
         if self._process is not None:
-            self._process.kill()
+            _end(self._process)
 
     def _compile(self, compiler: str, output: str) -> None:
         command = [compiler, *_FLAGS, *self._level.flags, "-o", output, str(SOURCES / _MAIN), "-lm"]
@@ -167,20 +168,31 @@ class Build:
             command = [nice, "-n", "10", *command]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                process_group=0,  # a compiler has children, and they hold the pipe
             )
         except OSError as error:
             raise BuildError(f"{compiler} cannot be run ({error.strerror})") from None
         with self._process as process:
             if self._cancelled:
-                process.kill()
+                _end(process)
             try:
                 _, complaint = process.communicate(timeout=_BUILD_LIMIT_S)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _end(process)
                 raise BuildError(f"{compiler} took longer than {_BUILD_LIMIT_S:.0f} s") from None
         if process.returncode != 0:
             raise BuildError(f"{compiler} failed with status {process.returncode}: {_first_error(complaint)}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The compiler and all that it has started."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _first_error(complaint: bytes) -> str:

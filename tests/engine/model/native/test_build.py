@@ -13,6 +13,7 @@ import pytest
 from engine.model.native import build
 from engine.model.native.bindings import Library
 from engine.model.native.build import Build, BuildError, Level, find_library, is_whole, levels, library_file
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.thread
 
@@ -102,8 +103,10 @@ def test_a_compiler_that_hangs_is_ended(folder: Path, tmp_path: Path, monkeypatc
     assert list(folder.iterdir()) == []
 
 
-def test_a_build_can_be_cancelled(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_compiler(tmp_path / "bin", "exec sleep 100", monkeypatch)
+@pytest.mark.parametrize("script", ["exec sleep 100", "sleep 100; true"], ids=["itself", "its-child"])
+def test_a_build_can_be_cancelled(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    begun = tmp_path / "begun"
+    fake_compiler(tmp_path / "bin", f"touch {begun}; {script}", monkeypatch)
     errors: list[BuildError] = []
     work = Build(LEVEL)
 
@@ -115,6 +118,7 @@ def test_a_build_can_be_cancelled(folder: Path, tmp_path: Path, monkeypatch: pyt
 
     thread = threading.Thread(target=run)
     thread.start()
+    wait_until(begun.exists, 20.0, "the compiler")
     work.cancel()
     thread.join(20)
     assert len(errors) == 1
