@@ -34,6 +34,7 @@ from enginectl.supervisor.draining import Drain
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.exporter import Exporter
 from enginectl.supervisor.flight import FlightRing
+from enginectl.supervisor.gates import Attempt
 from enginectl.supervisor.gpus import gpu_meter
 from enginectl.supervisor.handlers import dispatch
 from enginectl.supervisor.health import Health, ProcessMeter
@@ -112,8 +113,8 @@ class Daemon:
         self.notice = ""
         """Something worth telling beside a healthy state, e.g. a socket that was taken."""
         self.is_cordoned = False
-        self.gate_turn = 0
-        """Pauses, resumes, sleeps and wakes so far: who takes one back sees whether it is still the last."""
+        self.attempts: list[Attempt] = []
+        """Pauses, resumes, sleeps and wakes that go on, oldest first."""
         self.drain: Drain | None = None
         self.stopping: Stop | None = None
         self.expected = ""
