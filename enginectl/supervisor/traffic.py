@@ -6,13 +6,13 @@ client must be told while no engine answers it is told here, once."""
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from engine.codec import Dialect, encode_outputs, utility_failure
+from engine.codec import Dialect, encode_outputs, encode_request, utility_failure
 from engine.messages import (
     ABORTED_BY_OPERATOR,
+    AbortIds,
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -49,8 +49,8 @@ class Traffic:
         """Utility calls of external clients that have no answer yet: (client, call id)."""
         self._orphaned: set[tuple[int, int]] = set()
         """Of those, whose frontend is gone."""
-        self._kept: deque[tuple[Seat, list[bytes]]] = deque()
-        """Calls that wait for the next engine; requests wait in the ledger."""
+        self._kept: dict[tuple[int, int], tuple[Seat, UtilityCall, list[bytes]]] = {}
+        """Of those, which no engine has seen yet: they wait for the next one. Requests wait in the ledger."""
 
     # ------------------------------------------------------------ from clients
 
@@ -91,12 +91,15 @@ class Traffic:
         self._calls[(seat.index, call.call_id)] = None
         if self.hold.is_holding:
             if len(self._kept) < MAX_KEPT:
-                self._kept.append((seat, frames))
+                self._kept[seat.index, call.call_id] = seat, call, frames
             else:
                 self._fail_call(
                     seat.index, call.call_id, f"{call.method}: {MAX_KEPT} calls wait for the engine already"
                 )
             return
+        self._send_call(seat, call, frames)
+
+    def _send_call(self, seat: Seat, call: UtilityCall, frames: list[bytes]) -> None:
         try:
             self._daemon.relay.send(seat, frames)
         except CtlError as error:
@@ -184,9 +187,8 @@ class Traffic:
     def engine_ended(self, text: str) -> None:
         """Everything that was in flight ends as an error, unless it is held; our own callers hear it from the engine's
         exit. Calls that the engine took are lost."""
-        for client, call_id in list(self._calls):
-            if not any(seat.index == client and _call_id_is(frames, call_id) for seat, frames in self._kept):
-                self._fail_call(client, call_id, text)
+        for client, call_id in [key for key in self._calls if key not in self._kept]:
+            self._fail_call(client, call_id, text)
         self._orphaned.clear()
         if not self.hold.is_holding:
             for flight in self._daemon.inflight.end_all():
@@ -210,9 +212,9 @@ class Traffic:
                 self._drop(name, flight, f"the engine was replaced and this request cannot be resumed: {error}")
             except CtlError as error:
                 self._drop(name, flight, error.message)
-        while self._kept:
-            seat, frames = self._kept.popleft()
-            daemon.relay.send(seat, frames)
+        kept, self._kept = self._kept, {}
+        for seat, call, frames in kept.values():
+            self._send_call(seat, call, frames)
         held = self.hold.end()
         daemon.events.add(
             "hold", f"released after {held:.1f} s: {count(len(self.ledger.items), 'request')}, {resumed} resumed"
@@ -245,18 +247,9 @@ class Traffic:
         daemon = self._daemon
         own = daemon.relay.own.index
         ids = [flight.id for flight in daemon.inflight.flights.values() if flight.client != own]
-        self._orphaned |= self._calls.keys()
+        self._orphaned |= self._calls.keys() - self._kept.keys()
         self._calls.clear()
         self._kept.clear()
         if ids:
             daemon.events.add("frontend", f"aborted with the frontend that is gone: {count(len(ids), 'request')}")
-            from engine.codec import encode_request
-            from engine.messages import AbortIds
-
             self.abort(daemon.relay.own, ids, encode_request(AbortIds(ids)))
-
-
-def _call_id_is(frames: list[bytes], call_id: int) -> bool:
-    from engine.peek import call_head
-
-    return call_head(frames[1]).call_id == call_id

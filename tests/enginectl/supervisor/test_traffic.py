@@ -1,0 +1,111 @@
+"""Utility calls of an external frontend while its engine is there, replaced, or gone: one answer each, to who asked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine import codec
+from engine.messages import EngineCoreOutputs, UtilityCall
+from enginectl.errors import EngineDied
+from enginectl.supervisor.events import EventLog
+from enginectl.supervisor.inflight import InflightTable
+from enginectl.supervisor.kinds import KINDS
+from enginectl.supervisor.loop import Loop
+from enginectl.supervisor.traffic import Traffic
+
+
+class Relay:
+    """`sent`: call ids that reached the engine. `fails`: of those, which find it gone."""
+
+    def __init__(self) -> None:
+        self.seats = [SimpleNamespace(index=0, is_own=False), SimpleNamespace(index=1, is_own=True)]
+        self.own = self.seats[1]
+        self.sent: list[int] = []
+        self.fails: set[int] = set()
+
+    def send(self, seat: Any, frames: list[bytes]) -> None:
+        call_id = int(frames[0])
+        if call_id in self.fails:
+            raise EngineDied("the engine is not connected")
+        self.sent.append(call_id)
+
+    def answered_call(self, seat: Any, frames: list[bytes]) -> int:
+        return int(frames[0])
+
+
+class Rig:
+    """A Traffic with one client. `failed`: the calls that it heard a failure of, in order."""
+
+    def __init__(self) -> None:
+        self.relay = Relay()
+        daemon = SimpleNamespace(
+            loop=Loop(), relay=self.relay, kind=KINDS["enginectl"], inflight=InflightTable(),
+            events=EventLog(lambda line: None),
+        )  # fmt: skip
+        self.traffic = Traffic(daemon)  # type: ignore[arg-type]
+        self.traffic.to_client = self._hear
+        self.failed: list[int] = []
+
+    def _hear(self, client: int, frames: list[bytes]) -> None:
+        message = codec.decode_outputs(frames, None)
+        assert isinstance(message, EngineCoreOutputs) and message.utility_output is not None
+        assert message.utility_output.failure_message
+        self.failed.append(message.utility_output.call_id)
+
+    def call(self, call_id: int) -> None:
+        self.traffic.call(self.relay.seats[0], UtilityCall(0, call_id, "ping", []), [str(call_id).encode()])  # type: ignore[arg-type]
+
+    def hold(self) -> None:
+        self.traffic.begin_hold(60.0, "resume")
+
+    def is_orphaned(self, call_id: int) -> bool:
+        return self.traffic.is_orphaned(self.relay.seats[0], [str(call_id).encode()])  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_what_was_never_sent_is_nobodys_orphan(rig: Rig) -> None:
+    rig.call(1)
+    rig.hold()
+    rig.call(2)
+    rig.traffic.client_gone()
+    assert rig.is_orphaned(1) and not rig.is_orphaned(2)
+    rig.traffic.engine_ended("died")
+    rig.traffic.engine_up()
+    assert (rig.relay.sent, rig.failed) == ([1], [])
+
+
+def test_calls_that_the_engine_took_fail_with_it_and_those_kept_go_to_its_successor(rig: Rig) -> None:
+    for call_id in (3, 1, 2):
+        rig.call(call_id)
+    rig.hold()
+    for call_id in (5, 4):
+        rig.call(call_id)
+    rig.traffic.engine_ended("died")
+    assert (rig.relay.sent, rig.failed) == ([3, 1, 2], [3, 1, 2])
+    rig.traffic.engine_up()
+    assert (rig.relay.sent[3:], rig.failed[3:], rig.traffic.hold.is_holding) == ([5, 4], [], False)
+
+
+def test_a_successor_that_is_gone_already_ends_the_hold_and_fails_what_was_kept(rig: Rig) -> None:
+    rig.hold()
+    for call_id in (1, 2, 3):
+        rig.call(call_id)
+    rig.relay.fails = {1, 2}
+    rig.traffic.engine_up()
+    assert (rig.relay.sent, rig.failed, rig.traffic.hold.is_holding) == ([3], [1, 2], False)
+
+
+def test_past_the_limit_each_kept_call_is_answered_once(rig: Rig) -> None:
+    rig.hold()
+    rig.call(1)
+    rig.traffic.fail_held("not back")
+    rig.traffic.engine_ended("died")
+    rig.traffic.engine_up()
+    assert (rig.relay.sent, rig.failed) == ([], [1])
