@@ -77,6 +77,8 @@ class RequestInfo(Struct, kw_only=True):
     priority: int = 0
     waits_for: str = ""
     """Why it is not running: queue position, blocks, sequence limit, pause."""
+    limit: str = ""
+    """The same in a word: paused, sequences, or blocks; empty when only its turn is missing."""
 
 
 class RequestTable(Struct, kw_only=True):

@@ -178,6 +178,8 @@ class RequestView(Struct, kw_only=True):
     priority: int = 0
     preemptions: int = 0
     waits_for: str = ""
+    limit: str = ""
+    """What it waits for in a word, as in Explanation; empty when only its turn is missing."""
     is_hog: bool = False
     """Holds far more of the engine than its fair share; `note` says of what."""
     note: str = ""

@@ -35,7 +35,7 @@ class TableMaker:
 
     def _running_row(self, request: Request, now: float, paused: bool) -> RequestInfo:
         needed = self._kv_cache.blocks_for(request.num_tokens) - len(request.block_ids)
-        return _row(request, now, max(0, needed), "paused" if paused else "")
+        return _paused_row(request, now, max(0, needed)) if paused else _row(request, now, max(0, needed))
 
     def _waiting_row(self, request: Request, now: float, place: int, paused: bool) -> RequestInfo:
         kv_cache = self._kv_cache
@@ -44,16 +44,20 @@ class TableMaker:
             shared = kv_cache.find_cached(request.block_hashes, (request.num_tokens - 1) // kv_cache.block_size)
             needed = kv_cache.cost(shared, needed)
         if paused:
-            return _row(request, now, needed, "paused")
-        reasons = [f"position {place}"]
-        if len(self._running) >= self._max_num_seqs:
-            reasons.append(f"{len(self._running)} of {self._max_num_seqs} sequences run")
-        elif needed > kv_cache.num_free:
-            reasons.append(f"needs {needed} blocks, {kv_cache.num_free} free")
-        return _row(request, now, needed, "; ".join(reasons))
+            return _paused_row(request, now, needed)
+        turn = f"position {place}"
+        if (running := len(self._running)) >= self._max_num_seqs:
+            return _row(request, now, needed, f"{turn}; {running} of {self._max_num_seqs} sequences run", "sequences")
+        if needed > kv_cache.num_free:
+            return _row(request, now, needed, f"{turn}; needs {needed} blocks, {kv_cache.num_free} free", "blocks")
+        return _row(request, now, needed, turn)
 
 
-def _row(request: Request, now: float, blocks_needed: int, waits_for: str) -> RequestInfo:
+def _paused_row(request: Request, now: float, blocks_needed: int) -> RequestInfo:
+    return _row(request, now, blocks_needed, "paused", "paused")
+
+
+def _row(request: Request, now: float, blocks_needed: int, waits_for: str = "", limit: str = "") -> RequestInfo:
     return RequestInfo(
         id=request.request_id,
         external_id=request.external_req_id,
@@ -70,4 +74,5 @@ def _row(request: Request, now: float, blocks_needed: int, waits_for: str) -> Re
         client=request.client_index,
         priority=request.priority,
         waits_for=waits_for,
+        limit=limit,
     )

@@ -58,6 +58,10 @@ def _tpot(row: RequestView) -> str:
     return f"{figures.milliseconds(row.tpot_ms)}ms" if row.tpot_ms < 10_000 else figures.seconds(row.tpot_ms / 1000)
 
 
+BRIEF_WAITS = {"blocks": "kv full", "sequences": "no place"}
+"""By what holds a row; another reason is short as it is."""
+
+
 def why(row: RequestView) -> str:
     """What there is to say about a row beyond its figures."""
     return _said(row, row.note or "hog", row.waits_for, "preempted")
@@ -67,15 +71,8 @@ def brief_why(row: RequestView) -> str:
     """The same in a few cells."""
     left = max(0, (row.max_tokens or 0) - row.output_tokens)
     hog = f"hog, {figures.short(left)} left" if left else "hog"
-    return _said(row, hog, _brief_wait(row.waits_for), "pre")
-
-
-def _brief_wait(text: str) -> str:
-    """The last clause: `position 3; needs 9 blocks, 2 free` is that the cache is full."""
-    clause = text.rpartition("; ")[2]
-    if clause.startswith("needs "):
-        return "kv full"
-    return "no place" if clause.endswith(" run") else clause
+    wait = "its client waits" if row.state == "held" else BRIEF_WAITS.get(row.limit, row.waits_for)
+    return _said(row, hog, wait, "pre")
 
 
 def _said(row: RequestView, hog: str, waits_for: str, preempted: str) -> str:

@@ -48,7 +48,7 @@ def merge(row: RequestInfo, mine: RequestView | None) -> RequestView:
         id=row.id, external_id=row.external_id, state=state, age_s=row.age_s,  # type: ignore[arg-type]
         prompt_tokens=row.prompt_tokens, output_tokens=row.output_tokens, max_tokens=row.max_tokens,
         blocks=row.blocks, blocks_needed=row.blocks_needed, cached_ratio=cached, client=row.client,
-        priority=row.priority, preemptions=row.preemptions, waits_for=row.waits_for,
+        priority=row.priority, preemptions=row.preemptions, waits_for=row.waits_for, limit=row.limit,
     )  # fmt: skip
     if mine is not None:
         view.external_id = row.external_id or mine.external_id

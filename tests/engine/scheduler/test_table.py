@@ -9,6 +9,10 @@ def _waits(bench: Bench) -> dict[str, tuple[str, str, int]]:
     return {row.id: (row.state, row.waits_for, row.blocks_needed) for row in bench.scheduler.requests_table().items}
 
 
+def _limits(bench: Bench) -> dict[str, str]:
+    return {row.id: row.limit for row in bench.scheduler.requests_table().items}
+
+
 def test_a_running_row_in_numbers() -> None:
     bench = Bench()
     bench.add(make("a", [3] * 7, client=2, priority=4, max_tokens=50))
@@ -30,12 +34,14 @@ def test_sequence_limit_blocks_and_place() -> None:
         "b": ("waiting", "position 1; 1 of 1 sequences run", 1),
         "c": ("waiting", "position 2; 1 of 1 sequences run", 1),
     }
+    assert _limits(bench) == {"a": "", "b": "sequences", "c": "sequences"}
     bench = Bench(blocks=10)
     bench.add(make("a", [3] * 24, arrival=0.0))
     bench.step()
     bench.add(make("b", [4] * 20, arrival=1.0), make("c", [5], arrival=2.0))
     assert _waits(bench)["b"] == ("waiting", "position 1; needs 5 blocks, 4 free", 5)
     assert _waits(bench)["c"] == ("waiting", "position 2", 1)
+    assert _limits(bench) == {"a": "", "b": "blocks", "c": ""}
 
 
 def test_cached_blocks_in_use_by_others_are_not_needed() -> None:
@@ -64,6 +70,7 @@ def test_paused() -> None:
     assert {row: waits[1] for row, waits in _waits(bench).items()} == {"a": "", "b": "paused"}
     bench.scheduler.pause("keep")
     assert {row: waits[1] for row, waits in _waits(bench).items()} == {"a": "paused", "b": "paused"}
+    assert _limits(bench) == {"a": "paused", "b": "paused"}
 
 
 def test_the_limit_keeps_the_first_and_counts_all() -> None:

@@ -90,13 +90,21 @@ LARGE = RequestView(
     state="running",
 )
 LATE = RequestView(
-    id="cmpl-28a9bca83128", max_tokens=16, waits_for="position 12; needs 12,345 blocks, 2 free", blocks_needed=12_345
+    id="cmpl-28a9bca83128",
+    max_tokens=16,
+    waits_for="position 12; needs 12,345 blocks, 2 free",
+    limit="blocks",
+    blocks_needed=12_345,
 )
 
 
 @pytest.mark.parametrize("width", [56, 76, 96, 136])
 def test_no_row_is_cut_and_all_columns_stand_below_their_titles(width: int) -> None:
-    rows = [LARGE, LATE, RequestView(id="cmpl-149b2c98b5dd", waits_for="position 2; 8 of 8 sequences run")]
+    rows = [
+        LARGE,
+        LATE,
+        RequestView(id="cmpl-149b2c98b5dd", waits_for="position 2; 8 of 8 sequences run", limit="sequences"),
+    ]
     columns = table.columns_for(width, rows)
     ids = table.id_width(columns, rows, width)
     head = "".join(text for text, _ in table.header(columns, ids, width, "hog"))
@@ -112,6 +120,20 @@ def test_no_row_is_cut_and_all_columns_stand_below_their_titles(width: int) -> N
     assert "! hog" in lines[0]
     assert "kv full" in lines[1] or "needs 12,345 blocks, 2 free" in lines[1]
     assert "no place" in lines[2] or "8 of 8 sequences run" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("blocks", "kv full"),
+        ("sequences", "no place"),
+        ("paused", "any words"),
+        ("", "any words"),
+        ("new", "any words"),
+    ],
+)
+def test_a_short_reason_is_told_by_its_name_whatever_the_engine_calls_it(limit: str, said: str) -> None:
+    assert table.brief_why(RequestView(id="a", waits_for="any words", limit=limit)) == said
 
 
 def test_the_whole_reason_stands_where_there_is_room() -> None:
