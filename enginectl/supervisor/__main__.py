@@ -39,6 +39,7 @@ from enginectl.supervisor.keeper import keep
 from enginectl.supervisor.logs import LOG_FLAGS
 from enginectl.supervisor.repair import Held
 from enginectl.supervisor.signals import install_signals
+from enginectl.supervisor.usernames import USERS
 
 LOST_TERM_S = 3.0
 LOST_KILL_S = 5.0
@@ -123,6 +124,7 @@ def serve(settings: EngineSettings, paths: EnginePaths, held: Held, arguments: a
         ) from None
     daemon.write_record()
     tell(arguments.ready_fd, Launched(pid=os.getpid(), control=str(base / "control.sock")))
+    USERS.of(os.getuid())
     daemon.tick()
     daemon.fast_tick()
     daemon.gpus.start()

@@ -4,14 +4,13 @@ Entered by the table of handlers, once before a verb that tells of itself meanwh
 
 from __future__ import annotations
 
-import functools
-import pwd
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from enginectl.control import ControlRequest
 from enginectl.errors import CtlError
 from enginectl.supervisor.peer import Peer
+from enginectl.supervisor.usernames import USERS
 from enginectl.text import clip, one_line, user_id
 
 if TYPE_CHECKING:
@@ -36,15 +35,7 @@ def caller_text(peer: Peer | None, request: ControlRequest) -> str:
     version = f"version {one_line(request.version, 40)}" if request.version else ""
     if peer is None:
         return version or "somebody"
-    return ", ".join(filter(None, (f"{_user(peer.uid)} pid {peer.pid}", version)))
-
-
-@functools.lru_cache(maxsize=8)
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+    return ", ".join(filter(None, (f"{USERS.of(peer.uid)} pid {peer.pid}", version)))
 
 
 def tell_asked(events: EventLog, session: Session) -> None:

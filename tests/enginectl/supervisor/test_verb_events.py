@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pwd
+import threading
 from typing import Any
 
 import pytest
@@ -43,6 +45,15 @@ def test_an_event_names_the_caller_the_subject_and_the_outcome() -> None:
         "call ping by uid 3999999995 pid 77, version 0.1.0: E1104 no such"
     ]
     assert told(Session("cordon", peer=None)) == ["cordon by version 0.1.0: done"]
+
+
+def test_telling_asks_no_directory_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(uid: int) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", look_up)
+    assert told(Session("cordon", Peer(77, 4_000_000_001))) == ["cordon by uid 4000000001 pid 77, version 0.1.0: done"]
 
 
 @pytest.mark.parametrize("verb", sorted(TOLD_AT_ONCE))
