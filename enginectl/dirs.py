@@ -41,6 +41,19 @@ def absolute_places() -> dict[str, str]:
         ) from None
 
 
+def own_home() -> str | None:
+    """Root's own home while HOME is somebody else's, as under `sudo -E`: what root made in there its owner could
+    neither use nor remove. None when HOME will do."""
+    given = os.environ.get("HOME")
+    if os.geteuid() or not given:
+        return None
+    try:
+        owner, own = os.stat(given).st_uid, pwd.getpwuid(0).pw_dir
+    except (OSError, KeyError):
+        return None
+    return own if owner and os.path.isdir(own) else None
+
+
 def check_name(name: str) -> str:
     """The name itself. Raises UsageError when an engine cannot be called that."""
     if NAME_PATTERN.fullmatch(name) is None:
@@ -155,7 +168,7 @@ def _verify(path: Path, setting: str, *, forbidden: int, wanted: int = os.R_OK |
         raise BadRuntimeDir(f"refusing {path}: it is not a directory", try_=[_remedy(setting)])
     if seen.st_uid != os.geteuid():
         who = f"{owner_name(seen.st_uid)} (uid {seen.st_uid}), you are uid {os.geteuid()}"
-        fix = f"sudo chown -R {os.geteuid()} {path}"
+        fix = f"sudo chown -R {os.geteuid()} {path}" if os.geteuid() else f"sudo -u '#{seen.st_uid}' enginectl ..."
         raise BadRuntimeDir(f"refusing {path}: it belongs to {who}", try_=[fix, _remedy(setting)])
     if seen.st_mode & forbidden:
         mode = oct(stat.S_IMODE(seen.st_mode))

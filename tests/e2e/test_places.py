@@ -46,3 +46,29 @@ def test_relative_places_are_those_of_the_command(tmp_path: Path, names: tuple[s
         ctl.ok("stop", "t")
     finally:
         ctl.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can stand in somebody else's home")
+def test_root_puts_nothing_into_the_home_of_another(tmp_path: Path) -> None:
+    home = tmp_path / "anna"
+    home.mkdir()
+    os.chown(home, 12345, 12345)
+    ctl = Ctl(tmp_path)
+    ctl.env |= {"HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
+    try:
+        for words in (["ps"], ["doctor"], ["config", "show"], ["model", "ls"], ["unit"], ["probe"]):
+            result = ctl(*words, "-o", "json")
+            assert f"HOME is {home}, which is not root's; " in result.err
+            assert result.document["schema"]
+        assert ctl("-o", "json", "status", "nobody").document["exit"] == 4
+        assert list(home.iterdir()) == []
+    finally:
+        ctl.close()
+    for setting in ("ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR"):
+        theirs = tmp_path / setting
+        theirs.mkdir(mode=0o700)
+        os.chown(theirs, 12345, 12345)
+        refused = ctl("start", "t", "--model", str(ctl.make_model()), **{setting: str(theirs)})
+        assert (refused.code, f"refusing {theirs}: it belongs to" in refused.err) == (2, True), refused.err
+        assert "sudo -u '#12345'" in refused.err and "chown" not in refused.err
+        assert list(theirs.iterdir()) == []
