@@ -71,7 +71,7 @@ def with_suggestion(error: CtlError, name: str, known: list[str]) -> CtlError:
     from enginectl.verbs import nearest
 
     near = nearest(name, known)
-    if near:
+    if near and near != name:
         error.message += f"; did you mean {near!r}?"
     return error
 

@@ -47,8 +47,9 @@ def model_directory(engine: Engine) -> Path:
     asked = engine.status().asked.get("model") or (settings.config.get("model") if settings else None)
     path = Path(str(asked))
     if not asked or not (path / "tokenizer.json").is_file():
+        where = str(path / "tokenizer.json") if asked else "its model is not recorded"
         raise UsageError(
-            f"the tokenizer of {engine.name!r} is not on this host: {path / 'tokenizer.json'}",
+            f"the tokenizer of {engine.name!r} is not on this host: {where}",
             try_=["--ids takes and prints token ids"],
         )
     return path

@@ -27,5 +27,6 @@ def command(output: OutputOption = Format.text) -> None:
     )
     out.text(f"enginectl {__version__}   control protocol {CONTROL_VERSION}   python {platform.python_version()}")
     for name, version in engines.items():
-        note = "" if version == __version__ else "   (another version; `enginectl restart` replaces it)"
+        how = f"`enginectl drain {name} && enginectl start {name}` replaces it"
+        note = "" if version == __version__ else f"   (another version; {how})"
         out.text(f"  {name}  supervisor {version or 'unknown'}{note}")

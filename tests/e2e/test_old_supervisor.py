@@ -17,6 +17,9 @@ def test_looking_draining_and_stopping_still_work(ctl: Ctl) -> None:
     assert ctl.ok("ps", "-o", "json").document["items"][0]["supervisor_version"] == "0.0.9"
     assert ctl.ok("probe", "old", "--readiness").out.startswith("ok step=7")
     assert ctl.ok("version", "-o", "json").document["engines"]["old"] == "0.0.9"
+    assert "enginectl drain old && enginectl start old" in ctl.ok("version").out
+    assert "did you mean" not in ctl("start", "old").err  # its settings are not known here
+    assert "not on this host: its model is not recorded" in ctl("generate", "-e", "old", "x").err
     assert ctl.ok("drain", "old", "-o", "json").document["drained"] is True
     assert child.wait(10) == 0
     child = ctl.old_supervisor("old")
