@@ -16,6 +16,7 @@ import zmq
 
 T = TypeVar("T")
 MAX_BLOCK_S = 5.0
+MAX_DELAY_S = 10 * 365 * 86400.0
 MANY_TIMERS = 2000
 """From here on the shells of cancelled timers are swept at each new one."""
 
@@ -83,6 +84,7 @@ class Task(Future[T]):
         self._loop = loop
         self._body = body
         self._waiting: Future[Any] | None = None
+        self._wake_up: Callable[[], None] | None = None
 
     def step(self, waited: Future[Any] | None = None, error: BaseException | None = None) -> None:
         """Runs until the next await. A wake-up from something it no longer waits for is ignored."""
@@ -99,11 +101,14 @@ class Task(Future[T]):
                 self._loop.on_fault(fault)
         else:
             self._waiting = future
-            future.when_done(lambda: self._loop.soon(lambda: self.step(future)))
+            self._wake_up = lambda: self._loop.soon(lambda: self.step(future))
+            future.when_done(self._wake_up)
 
     def cancel(self) -> None:
         """Ends it at its current await. Not to be called by the task itself."""
         if not self.done:
+            if self._waiting is not None and self._wake_up is not None:
+                self._waiting.forget(self._wake_up)
             self.step(self._waiting, Cancelled())
             self._body.close()
             self.set_error(Cancelled())
@@ -139,7 +144,8 @@ class Loop:
         self._ready.append(callback)
 
     def after(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        timer = Timer(callback)
+        """Any number will do, callers give all kinds: one that is none means at once, as NaN has no place in a heap."""
+        timer, delay_s = Timer(callback), min(max(0.0, delay_s), MAX_DELAY_S)
         if len(self._timers) >= MANY_TIMERS:
             self._timers = [entry for entry in self._timers if entry[2].callback is not None]
             heapq.heapify(self._timers)

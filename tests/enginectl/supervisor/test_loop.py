@@ -138,3 +138,37 @@ def test_a_callback_that_raises_is_told_and_the_loop_goes_on() -> None:
     loop.after(0.01, loop.stop)
     loop.run()
     assert len(faults) == 2
+
+
+@pytest.mark.parametrize("delay_s", [float("nan"), float("inf"), float("-inf"), -1.0, 1e300])
+def test_no_number_given_as_a_delay_disturbs_the_other_timers(delay_s: float) -> None:
+    loop, ran = Loop(), list[int]()
+    for number in range(6):
+        loop.after(0.001 * number, lambda number=number: ran.append(number))  # type: ignore[misc]
+        loop.after(delay_s, lambda: None)
+    loop.after(0.02, loop.stop)
+    loop.run()
+    assert ran == list(range(6))
+
+
+def test_a_cancelled_task_leaves_nothing_with_the_future_it_waited_for() -> None:
+    loop = Loop()
+    long_lived: Future[None] = Future()
+
+    async def wait() -> None:
+        await long_lived
+
+    tasks = [loop.spawn(wait()) for _ in range(3)]
+
+    async def body() -> int:
+        for task in tasks[1:]:
+            task.cancel()
+        return len(long_lived._callbacks)
+
+    assert run(loop, body()) == 1
+
+
+def test_only_a_loop_that_has_nothing_else_waits_for_a_delay_without_end() -> None:
+    loop = Loop()
+    loop.after(float("inf"), lambda: None)
+    assert loop._wait_ms() > 0
