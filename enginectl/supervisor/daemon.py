@@ -146,7 +146,8 @@ class Daemon:
         self.stop_asked: Future[None] = Future()
         self.over: Future[None] = Future()
         """No other run will come."""
-        self.log_tap: Callable[[bytes], None] | None = None
+        self.log_taps: list[Callable[[bytes], None]] = []
+        """Who reads along in the engine's log for a moment."""
         self.unreadable = 0
         self._told_unreadable_at = 0.0
         self._change: Future[None] = Future()
@@ -215,8 +216,8 @@ class Daemon:
         if not self.kind.tells_phases and self.phase == "starting":
             self.tracker.on_log(data)
         self._echo(data)
-        if self.log_tap is not None:
-            self.log_tap(data)
+        for tap in self.log_taps:
+            tap(data)
 
     def _on_fault(self, fault: BaseException) -> None:
         self.write_log("bug: " + "".join(traceback.format_exception(fault)))

@@ -34,7 +34,11 @@ async def collect_stacks(daemon: Daemon, timeout_s: float) -> str:
 async def _by_signal(daemon: Daemon, timeout_s: float) -> str:
     """What the engine's stderr says after SIGUSR2, until it is quiet again."""
     child, heard = daemon.child, bytearray()
-    daemon.log_tap = lambda data: heard.extend(data[: MAX_BYTES - len(heard)])
+
+    def tap(data: bytes) -> None:
+        heard.extend(data[: MAX_BYTES - len(heard)])
+
+    daemon.log_taps.append(tap)
     try:
         if child is not None and daemon.kind.is_guarded:
             child.send_core(signal.SIGUSR2)
@@ -46,7 +50,7 @@ async def _by_signal(daemon: Daemon, timeout_s: float) -> str:
             await daemon.loop.sleep(QUIET_S)
             waited_s += QUIET_S
     finally:
-        daemon.log_tap = None
+        daemon.log_taps.remove(tap)
     if not heard:
         raise Deadline(f"no stacks within {timeout_s:.1f} s, neither by utility nor by signal")
     return heard.decode("utf-8", "replace")
