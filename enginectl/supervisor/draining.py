@@ -13,7 +13,7 @@ from engine.messages import FinishReason
 from enginectl.control import DrainProgress
 from enginectl.control_verbs import DrainArgs, DrainEnd
 from enginectl.errors import CtlError, Deadline, WrongState
-from enginectl.supervisor.ending import begin_stop
+from enginectl.supervisor.ending import begin_stop, no_longer_expected
 from enginectl.supervisor.gates import UNDO_LIMIT_S
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.late import late
@@ -59,6 +59,10 @@ class Drain:
     def listen(self, listener: Callable[[DrainProgress], None]) -> None:
         listener(self.progress)
         self._listeners.append(listener)
+
+    def forget(self, listener: Callable[[DrainProgress], None]) -> None:
+        """It may go on for hours, and people look in now and then."""
+        self._listeners.remove(listener)
 
     def update(self) -> None:
         """Counts, what is left, and who will not make it."""
@@ -136,7 +140,7 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
     try:
         await daemon.calls.get("shutdown", object, drain.args.grace_s, valid_until, timeout_s=ASK_S)
     except CtlError as error:
-        daemon.expected = ""
+        no_longer_expected(daemon, "drain")
         if not daemon.engine_exit.done:
             daemon.is_cordoned = drain.was_cordoned
         if isinstance(error, Deadline):
@@ -235,5 +239,5 @@ async def cancel_drain(daemon: Daemon) -> None:
     if not is_back:
         raise WrongState("the drain cannot be cancelled any more", cause="the engine is ending")
     drain.is_cancelled = True
-    daemon.expected = ""
+    no_longer_expected(daemon, "drain")
     daemon.drain = None

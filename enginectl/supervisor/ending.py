@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 KILL_S = 5.0
 ASK_S = 2.0
-STALLED_ASK_S = 0.5
 EMPTY_LOOK_S = 0.2
 
 
@@ -44,6 +43,12 @@ def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_
         daemon.notifier.stopping(f"stopping, by {by}")
     daemon.changed()
     return stop
+
+
+def no_longer_expected(daemon: Daemon, by: str) -> None:
+    """What `by` asked for will not come. Somebody else may have asked for the end meanwhile."""
+    if daemon.expected == by:
+        daemon.expected = ""
 
 
 async def run_stop(daemon: Daemon, stop: Stop) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from enginectl.control_verbs import CallArgs, CallResult
 from enginectl.errors import CallFailed, Deadline, NoSuchUtility
+from enginectl.supervisor.ending import no_longer_expected
 from enginectl.supervisor.late import late
 from enginectl.text import one_line
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 MAX_TIMEOUT_S = 24 * 3600.0
+SHUTDOWN = "call shutdown"
 STILL_QUEUED = "the engine has the call and may still carry it out"
 
 
@@ -25,12 +27,12 @@ async def handle(daemon: Daemon, session: Session, args: CallArgs) -> None:
     daemon.check_serving(f"call {args.utility[:80]}")
     _check_name(daemon, args.utility)
     began = time.monotonic()
-    if args.utility == "shutdown":
-        daemon.expected = "call shutdown"
+    if args.utility == "shutdown" and not daemon.expected:
+        daemon.expected = SHUTDOWN
     try:
         value = await daemon.calls.raw(args.utility, args.args, min(max(args.timeout_s, 0.0), MAX_TIMEOUT_S))
     except CallFailed:
-        daemon.expected = "" if daemon.expected == "call shutdown" else daemon.expected
+        no_longer_expected(daemon, SHUTDOWN)
         raise
     except Deadline as error:
         told = late(daemon, error.message)

@@ -16,4 +16,7 @@ async def handle(daemon: Daemon, session: Session, args: DrainArgs) -> None:
     daemon.check_serving("drain")
     drain = begin_drain(daemon, args)
     drain.listen(session.item)
-    session.end(await drain.done)
+    try:
+        session.end(await drain.done)
+    finally:
+        drain.forget(session.item)

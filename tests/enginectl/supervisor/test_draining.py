@@ -1,0 +1,77 @@
+"""A drain that the engine cannot take on, and what others asked for while it tried."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from enginectl.control_verbs import CallArgs, DrainArgs
+from enginectl.errors import CallFailed, CtlError, Deadline, EngineDied
+from enginectl.supervisor import draining
+from enginectl.supervisor.handlers import call
+from enginectl.supervisor.loop import Future, Loop
+
+
+class Daemon:
+    """`meanwhile`: runs while the engine is asked, which then fails with `error`."""
+
+    def __init__(self, error: CtlError, meanwhile: str = "") -> None:
+        self.loop = Loop()
+        self.calls = self
+        self.expected = ""
+        self.is_cordoned = False
+        self.engine_exit: Future[None] = Future()
+        self.description = None
+        self.health = None
+        self._error = error
+        self._meanwhile = meanwhile
+
+    def check_serving(self, act: str) -> None:
+        pass
+
+    async def get(self, utility: str, *args: object, timeout_s: float) -> object:
+        self.expected = self._meanwhile or self.expected
+        raise self._error
+
+    async def raw(self, utility: str, args: list[Raw], timeout_s: float) -> Raw:
+        self.expected = self._meanwhile or self.expected
+        raise self._error
+
+    def fails(self, body: Any) -> None:
+        task = self.loop.spawn(body)
+        task.when_done(self.loop.stop)
+        self.loop.run()
+        with pytest.raises(type(self._error)):
+            task.result()
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "late", lambda daemon, text: Deadline(text))
+    monkeypatch.setattr(draining, "_take_back", lambda daemon: _nothing())
+
+
+async def _nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("error", [Deadline("late"), CallFailed("no"), EngineDied("gone")])
+@pytest.mark.parametrize("meanwhile", ["stop", "kill", ""])
+def test_an_end_that_others_asked_for_meanwhile_stays_asked_for(error: CtlError, meanwhile: str) -> None:
+    daemon = Daemon(error, meanwhile)
+    drain = SimpleNamespace(args=DrainArgs(), was_cordoned=False)
+    daemon.fails(draining._by_engine(daemon, drain))  # type: ignore[arg-type]
+    assert daemon.expected == meanwhile
+
+
+@pytest.mark.parametrize("before", ["drain", "stop", ""])
+def test_a_shutdown_that_the_engine_refuses_takes_nothing_from_who_asked_before(before: str) -> None:
+    daemon = Daemon(CallFailed("shutdown: no such argument"))
+    daemon.expected = before
+    args = CallArgs(utility="shutdown", args=[Raw(msgspec.msgpack.encode("x"))])
+    daemon.fails(call.handle(daemon, SimpleNamespace(subject=""), args))  # type: ignore[arg-type]
+    assert daemon.expected == before
