@@ -15,8 +15,6 @@ from enginectl.output import SCHEMA, plain
 
 DEAD_STATES = frozenset({"exited", "failed", "backoff", "lost"})
 """The engine's process is gone, or its supervisor is."""
-HELD_STATES = frozenset({"paused", "sleeping", "cordoned"})
-"""The engine lives and takes or runs nothing on purpose."""
 
 
 class Link(Struct, frozen=True, kw_only=True):
