@@ -31,3 +31,28 @@ def test_two_engines_slowed_differently_show_their_own_step_time(ctl: Ctl) -> No
         p50, execute = shown_and_true(ctl, name)
         assert step_ms <= p50 and abs(p50 - execute) <= WITHIN * execute, (name, p50, execute)
     assert shown_and_true(ctl, "quick")[0] < shown_and_true(ctl, "slow")[0]
+
+
+STEP_MS = 10
+MANY = 4
+
+
+def rates(ctl: Ctl) -> tuple[float, float, float]:
+    stats: dict[str, Any] = ctl.ok("status", "t", "-o", "json").document["stats"]
+    return float(stats["decode_tok_s"]), float(stats["prefill_tok_s"]), float(stats["requests_in_s"])
+
+
+def test_rates_are_zero_once_it_is_idle_and_the_next_request_has_only_its_own(ctl: Ctl) -> None:
+    """One request gives at most a token a step, however slow the machine; several before it gave more."""
+    ctl.start("t", PACED_STEP_MS=str(STEP_MS))
+    for child in [ctl.generate(tokens=300) for _ in range(MANY)]:
+        child.communicate(timeout=60)
+    wait_until(lambda: rates(ctl) == (0.0, 0.0, 0.0), 5.0, "no rate when idle")  # the window is one of 10 s
+    child = ctl.generate(tokens=300)
+    ctl.wait_running(1)
+    seen = []
+    while child.poll() is None:
+        seen.append(rates(ctl))
+    assert any(decode > 0 for decode, _, _ in seen)
+    assert max(decode for decode, _, _ in seen) <= 1000 / STEP_MS
+    assert max(came for _, _, came in seen) <= 1.0

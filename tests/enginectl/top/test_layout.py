@@ -24,6 +24,7 @@ def test_box_is_exact() -> None:
 
 
 def test_shedding_follows_the_documented_order() -> None:
+    assert layout.PARTS == ("events", "split", "histogram", "process", "throughput", "sparklines")
     seen: list[frozenset[str]] = [layout.shed(100, height) for height in range(30, 9, -1)]
     assert seen[0] == frozenset()
     for before, after in itertools.pairwise(seen):

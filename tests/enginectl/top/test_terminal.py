@@ -67,17 +67,58 @@ def test_an_exception_while_drawing_gives_the_terminal_back(peer: Peer) -> None:
         assert "drawn badly" in screen.scrollback
 
 
+HANG_UP = """
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+seen = b""
+while b"step timing" not in seen:
+    seen += os.read(fd, 65536)
+print(pid, flush=True)
+"""
+"""Ends as a window that is closed does, while the program in it draws."""
+
+
 def test_the_terminal_that_goes_away_ends_it(peer: Peer) -> None:
-    screen = Screen(TOP)
-    with screen:
-        screen.wait_for("step timing")
-    assert screen.process.returncode is not None
+    done = subprocess.run(
+        [sys.executable, "-c", HANG_UP, *TOP], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    wait_until(lambda: _state(int(done.stdout)) in ("Z", ""), what="its end")
 
 
-def test_suspend_and_continue(peer: Peer) -> None:
+def test_a_second_signal_gives_the_terminal_back_where_the_loop_is_stuck(peer: Peer) -> None:
+    stuck = (
+        "import time; import enginectl.top.app as app; real, turns = app.render, []\n"
+        "def render(*a, **k):\n"
+        "    turns.append(1)\n"
+        "    if len(turns) > 1: print('is', 'stuck', flush=True); time.sleep(300)\n"
+        "    return real(*a, **k)\n"
+        "app.render = render\n"
+        "from enginectl.cli import main; main(['top', 'qwen'])"
+    )
+    with Screen(["-c", stuck]) as screen:
+        screen.wait_for("is stuck")
+        screen.signal(signal.SIGTERM)
+        wait_until(lambda: not _pending(screen.process.pid, signal.SIGTERM), what="the first taken")
+        screen.signal(signal.SIGTERM)
+        assert screen.end() == 143
+        assert screen.is_restored
+
+
+def _pending(pid: int, number: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return any(int(line.split()[1], 16) >> (number - 1) & 1 for line in lines if line.startswith(("SigPnd", "ShdPnd")))
+
+
+@pytest.mark.parametrize("by_key", [True, False], ids=["key", "signal"])
+def test_suspend_and_continue(peer: Peer, by_key: bool) -> None:
     with Screen(TOP, under_shell=True) as screen:
         screen.wait_for("step timing")
-        screen.type(b"\x1a")
+        if by_key:
+            screen.type(b"\x1a")
+        else:
+            os.kill(screen.job, signal.SIGTSTP)
         wait_until(lambda: _state(screen.job) == "T", what="a stopped process")
         assert screen.is_restored
         entered = screen.output.count(ENTER)
@@ -114,8 +155,23 @@ def test_stopped_from_outside_it_comes_back_whole(peer: Peer) -> None:
         assert screen.is_restored
 
 
+def test_what_ends_it_while_it_is_stopped_ends_it_when_it_goes_on(peer: Peer) -> None:
+    with Screen(TOP, under_shell=True) as screen:
+        screen.wait_for("step timing")
+        screen.type(b"\x1a")
+        wait_until(lambda: _state(screen.job) == "T", what="a stopped process")
+        os.kill(screen.job, signal.SIGTERM)
+        screen.type(b"\n")
+        assert screen.end() == 143
+        assert screen.is_restored
+
+
 def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    """Empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
 
 
 def test_keys_are_handled_at_once_and_redraw_only_on_change(peer: Peer) -> None:
