@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import re
+import shlex
+
+import typer.core
+
 from enginectl.group import build, tidy
 from enginectl.tree import command_tree, leaves
 from enginectl.verbs import VERBS
@@ -38,3 +43,19 @@ def test_every_option_and_argument_is_explained_with_its_environment_twin() -> N
                 if param.envvar:
                     with command.context_class(command, info_name=verb.name) as ctx:
                         assert f"[env: {param.envvar}]" in tidy(param.get_help_record(ctx))[1]
+
+
+def test_every_example_of_a_help_page_is_a_command_line_that_is_taken() -> None:
+    for command in leaves(command_tree()):
+        for line in command.examples:
+            for words in split_line(line):
+                found, rest = build(VERBS[words[1]]), words[2:]
+                while isinstance(found, typer.core.TyperGroup):
+                    found, rest = found.commands[rest[0]], rest[1:]
+                found.make_context(words[1], rest)
+
+
+def split_line(line: str) -> list[list[str]]:
+    """The commands of ours in a line of shell, without where their output goes."""
+    parts = [shlex.split(part.split(" > ")[0]) for part in re.split(r" \| | && ", line)]
+    return [words for words in parts if words[0] == "enginectl"]

@@ -1,0 +1,109 @@
+"""What only a person at a terminal sees of a real engine: questions, a start being drawn, and `top` through the life
+and the death of what it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests.enginectl.top.screen import Screen
+from tests.support.ctl import PACED, Ctl
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.e2e
+CTRL_C = b"\x03"
+
+
+def at(ctl: Ctl, *words: str, columns: int = 100, rows: int = 32, **environ: str) -> Screen:
+    return Screen(["-m", "enginectl", *words], columns=columns, rows=rows, env=ctl.env | environ)
+
+
+def test_a_stop_says_how_many_it_ends_and_the_default_is_no(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="10")
+    child = ctl.generate()
+    ctl.wait_running(1)
+    with at(ctl, "stop", "t") as screen:
+        screen.wait_for("1 request", "[y/N]")
+        screen.type(b"\n")
+        assert screen.end(30) == 6
+    assert len(ctl.requests()) == 1
+    with at(ctl, "stop", "t", "--grace", "0s") as screen:
+        screen.wait_for("[y/N]")
+        screen.type(CTRL_C)
+        assert screen.end(30) == 130
+    assert ctl.ok("status", "t", "-p", "state").out == "busy\n"
+    with at(ctl, "stop", "t", "--grace", "0s") as screen:
+        screen.wait_for("[y/N]")
+        screen.type(b"y\n")
+        screen.wait_for("t  stopped in ")
+        assert screen.end(30) == 0
+    assert child.wait(20) == 1
+
+
+def test_a_start_is_drawn_and_ctrl_c_leaves_it(ctl: Ctl) -> None:
+    words = ("start", "t", "--model", str(ctl.make_model()), "--set", f"executor={PACED}")
+    with at(ctl, *words, PACED_LOAD_S="5") as screen:
+        screen.wait_for("handshake", "load weights", "Ctrl-C detaches")
+        screen.type(CTRL_C)
+        screen.wait_for("goes on starting")
+        assert screen.end(30) == 130
+    ctl.ok("wait", "t", "--for", "ready", "--timeout", "60s")
+
+
+def test_top_follows_a_start_and_shows_a_death(ctl: Ctl) -> None:
+    words = ("start", "t", "--model", str(ctl.make_model()), "--set", f"executor={PACED}", "-d")
+    ctl.ok(*words, PACED_LOAD_S="4", PACED_STEP_MS="10")
+    with at(ctl, "top", "t") as screen:
+        screen.wait_for("load weights")
+        ctl.ok("wait", "t", "--for", "ready", "--timeout", "40s")
+        child = ctl.generate()
+        (request,) = ctl.wait_running(1)
+        screen.wait_for(request["external_id"])
+        os.kill(ctl.record()["engine"]["pid"], signal.SIGKILL)
+        screen.wait_for("engine failed", "signal 9 KILL", timeout_s=40)
+        assert screen.process.poll() is None
+        assert child.wait(20) == 9
+        ctl.ok("start", "t")
+        screen.wait_after("step timing", timeout_s=40)
+        screen.type(b"q")
+        assert screen.end() == 0
+        assert screen.is_restored
+        assert "enginectl top: t watched for" in screen.scrollback
+
+
+PARTS = {
+    "events": "events ─", "split": "execute ", "histogram": "10-15 ", "process": "process ─",
+    "throughput": "throughput ─", "sparklines": "▁",
+}  # fmt: skip
+"""What a short screen gives up, first to last, and how each is known."""
+
+
+def test_a_screen_that_shrinks_loses_its_parts_one_after_the_other(served: Ctl) -> None:
+    served.ok("generate", "x", "--max-tokens", "30", "--ignore-eos")
+    with at(served, "top", "t", columns=100, rows=40) as screen:
+        wait_until(lambda: "t · idle" in frame_of(screen, 40), 20.0, "its figures")
+        lost: list[str] = []
+        for rows in range(30, 9, -1):
+            screen.resize(100, rows)
+            shown = wait_until(lambda rows=rows: frame_of(screen, rows), 20.0, f"a frame of {rows} rows")  # type: ignore[misc]
+            assert "requests 0" in shown and "now " in shown
+            gone = [part for part, sign in PARTS.items() if sign not in shown]
+            assert gone[: len(lost)] == lost and gone == list(PARTS)[: len(gone)], (rows, gone)
+            lost = gone
+        assert lost == list(PARTS)
+        for columns, rows in ((39, 30), (100, 9)):
+            screen.resize(columns, rows)
+            wait_until(lambda rows=rows: "t idle r0 w0" in frame_of(screen, rows), 20.0, "one line")  # type: ignore[misc]
+            assert "requests 0" not in frame_of(screen, rows)
+        screen.type(b"q")
+        assert screen.end() == 0
+        assert screen.is_restored
+
+
+def frame_of(screen: Screen, rows: int) -> str:
+    """The last frame, once it is whole and has so many rows; empty before."""
+    *_, last = re.sub(r"\x1b\[[\d;]*m", "", screen.output.decode(errors="ignore")).split("\x1b[H")
+    return last if last.count("\n") == rows - 1 else ""
