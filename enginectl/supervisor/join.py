@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from engine import limits
 from engine.codec import decode_init, encode_message
@@ -20,6 +18,7 @@ from engine.errors import ProtocolError
 from engine.messages import ENGINE_CORE_DEAD, EngineHandshakeMetadata, HandshakeStatus
 from enginectl.supervisor.loop import Loop
 from enginectl.supervisor.seats import CLIENT_HWM, receive
+from enginectl.supervisor.watched import DOWN, NOT_ZMQ, UP, Watched
 
 RETRY_S = 0.5
 SILENCE_S = 15.0
@@ -31,9 +30,7 @@ COME_UP_S = 600.0
 FLUSH_S = 0.01
 LINGER_MS = 2000
 MAX_PER_TURN = 64
-_UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
-_NOT_ZMQ = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-_DOWN = zmq.EVENT_DISCONNECTED | _NOT_ZMQ
+_HELLO = encode_message(HandshakeStatus("HELLO", local=False, headless=True))
 Socket = zmq.Socket[bytes]
 
 
@@ -53,31 +50,6 @@ class LinkOwner(Protocol):
     def on_trouble(self, text: str) -> None:
         """The handshake does not go on, for this reason; it is tried again."""
         ...
-
-
-class Watched:
-    """A socket and its monitor."""
-
-    def __init__(self, loop: Loop, sock: Socket, on_event: Callable[[int], None], events: int = _UP | _DOWN) -> None:
-        self.socket = sock
-        self._loop = loop
-        self._on_event = on_event
-        self._monitor: Socket | None = sock.get_monitor_socket(events)
-        loop.watch(self._monitor, self._read)
-
-    def _read(self) -> None:
-        while self._monitor is not None and self._monitor.poll(0):
-            self._on_event(int(recv_monitor_message(self._monitor)["event"]))
-
-    def close(self, linger_ms: int = 0) -> None:
-        if self._monitor is None:
-            return
-        self._loop.unwatch(self._monitor)
-        self._loop.unwatch(self.socket)
-        self.socket.disable_monitor()
-        self._monitor.close(0)
-        self._monitor = None
-        self.socket.close(linger_ms)
 
 
 class Client:
@@ -162,18 +134,18 @@ class FrontendLink:
         except zmq.ZMQError as error:
             self._close_handshake()
             raise ProtocolError(f"cannot connect to {self.address!r}: {error}") from None
-        sock.send(encode_message(HandshakeStatus("HELLO", local=False, headless=True)), zmq.NOBLOCK)
+        sock.send(_HELLO, zmq.NOBLOCK)
 
     def _on_handshake_event(self, event: int) -> None:
-        if event & _UP:
+        if event & UP:
             self._spoke_at = time.monotonic()
             attempt = self._attempt
             self.loop.after(SILENCE_S, lambda: self._check_silence(attempt))
-        elif event & _NOT_ZMQ or (event & _DOWN and self._spoke_at is None):
+        elif event & NOT_ZMQ or (event & DOWN and self._spoke_at is None):
             self._retry(f"what listens on {self.address} does not speak ZMQ: is that the HTTP port of a frontend?")
-        elif event & _DOWN and self.is_joined:
+        elif event & DOWN and self.is_joined:
             self._go("its handshake socket closed before the engine was ready") if not self.is_ready else None
-        elif event & _DOWN:
+        elif event & DOWN:
             self._retry(
                 f"the frontend at {self.address} ended after HELLO: one that starts its own engine does so; "
                 "it needs --data-parallel-size-local 0"
@@ -187,9 +159,12 @@ class FrontendLink:
             )
 
     def _retry(self, why: str) -> None:
+        self._try_again()
+        self._owner.on_trouble(why)
+
+    def _try_again(self) -> None:
         self._close_handshake()
         self.loop.after(RETRY_S, self._open_again)
-        self._owner.on_trouble(why)
 
     def _open_again(self) -> None:
         if not self.is_closed and not self.is_joined:
@@ -198,6 +173,9 @@ class FrontendLink:
     def _read_handshake(self) -> None:
         frames = receive(self._handshake.socket) if self._handshake is not None else None
         if frames is None or self.is_joined:
+            return
+        if frames == [_HELLO]:  # from ourselves, see is_own_end; while it lasts no frontend can listen there
+            self._try_again()
             return
         try:
             if len(frames) != 1:
@@ -253,9 +231,9 @@ class FrontendLink:
             self._owner.on_message(client.index, frames)
 
     def on_event(self, client: Client, event: int) -> None:
-        if event & _UP:
+        if event & UP:
             client.was_connected = client.is_connected = True
-        elif event & _DOWN and client.was_connected:
+        elif event & DOWN and client.was_connected:
             client.is_connected = False
             self.loop.after(RETURN_S, lambda: self._check_client(client))
 

@@ -1,0 +1,113 @@
+"""A port of this machine on which nobody listens: who tries it long enough is connected with itself one day."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+import zmq
+
+from engine.messages import EngineHandshakeMetadata
+from enginectl.supervisor import join
+from enginectl.supervisor.join import FrontendLink
+from enginectl.supervisor.loop import Loop
+from enginectl.supervisor.watched import Watched, is_own_end
+from tests.support.frontend import RawFrontend
+
+
+@pytest.fixture
+def context() -> zmq.Context[zmq.Socket[bytes]]:
+    return zmq.Context()
+
+
+@pytest.fixture
+def port() -> int:
+    """Free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def with_itself(port: int) -> str:
+    """The address of that port, come from by that port: a connection with itself, for sure."""
+    return f"tcp://127.0.0.1:{port};127.0.0.1:{port}"
+
+
+class Owner:
+    """Joins whoever asks."""
+
+    def __init__(self) -> None:
+        self.inits: list[EngineHandshakeMetadata] = []
+        self.troubles: list[str] = []
+
+    def on_init(self, init: EngineHandshakeMetadata) -> str:
+        self.inits.append(init)
+        return ""
+
+    def on_message(self, client: int, frames: list[bytes]) -> None: ...
+
+    def on_gone(self) -> None: ...
+
+    def on_trouble(self, text: str) -> None:
+        self.troubles.append(text)
+
+
+def run_until(loop: Loop, condition: object, limit_s: float = 20.0) -> None:
+    """The loop, until the condition holds."""
+    end = time.monotonic() + limit_s
+
+    def look() -> None:
+        if condition():  # type: ignore[operator]
+            loop.stop()
+        else:
+            assert time.monotonic() < end
+            loop.after(0.01, look)
+
+    loop._stopping = False
+    look()
+    loop.run()
+
+
+def test_both_ends_are_told_apart(port: int) -> None:
+    with socket.socket() as alone, socket.create_server(("127.0.0.1", 0)) as server:
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        alone.bind(("127.0.0.1", port))
+        alone.connect(("127.0.0.1", port))
+        assert is_own_end(alone.fileno())
+        with socket.create_connection(server.getsockname()) as other:
+            assert not is_own_end(other.fileno())
+    assert not is_own_end(alone.fileno())
+
+
+def test_an_own_hello_is_no_answer_and_lets_go_of_the_port(
+    context: zmq.Context[zmq.Socket[bytes]], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "RETRY_S", 0.01)
+    loop, owner = Loop(), Owner()
+    link = FrontendLink(loop, context, with_itself(port), b"\0\0", owner)
+    link.open()
+    run_until(loop, lambda: link._attempt >= 3)
+    link.address = f"tcp://127.0.0.1:{port}"
+    with RawFrontend(handshake=link.address) as frontend:
+        run_until(loop, lambda: frontend._handshake.poll(0))
+        frontend.take_status()
+        frontend.send_init()
+        run_until(loop, lambda: link.is_joined)
+        assert (len(owner.inits), owner.troubles) == (1, [])
+        link.close()
+    context.term()
+
+
+def test_a_connection_with_itself_is_not_told(context: zmq.Context[zmq.Socket[bytes]], port: int) -> None:
+    """Else a frontend that went would count as come back."""
+    loop, told = Loop(), list[int]()
+    sock = context.socket(zmq.DEALER)
+    sock.setsockopt(zmq.LINGER, 0)
+    watched = Watched(loop, sock, told.append)
+    sock.connect(with_itself(port))
+    sock.send(b"there and back")
+    run_until(loop, lambda: sock.poll(0))
+    assert told == []
+    watched.close()
+    context.term()
