@@ -137,6 +137,7 @@ class Health:
         finally:
             self._is_asking = False
         self.engine, self._engine_at = answer, time.monotonic()
+        self._book.is_held = answer.paused is not None or answer.sleeping
         return answer
 
     async def _counters(self) -> EngineStats:

@@ -37,6 +37,8 @@ class StatsBook:
         self.last = SchedulerStats()
         self.turned_at: float | None = None
         """When the loop was last seen to turn."""
+        self.is_held = False
+        """Paused or asleep: requests in flight are no work then."""
         self.decode = Counter(RATE_WINDOW_S)
         self.prefill = Counter(RATE_WINDOW_S)
         self.added = Counter(RATE_WINDOW_S)
@@ -154,7 +156,7 @@ class StatsBook:
     # ------------------------------------------------------------ what comes out
 
     def snapshot(self, now: float, running: int, waiting: int, *, with_steps: bool = True) -> Stats:
-        busy = running + waiting > 0
+        busy = running + waiting > 0 and not self.is_held
         last, blocks = self.last, self.ready.num_gpu_blocks if self.ready else None
         used = blocks - last.free_blocks if blocks is not None and last.free_blocks is not None else None
         if used is None and blocks is not None and self.turned_at is not None:

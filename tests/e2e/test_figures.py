@@ -48,8 +48,12 @@ def test_rates_are_zero_once_it_is_idle_and_the_next_request_has_only_its_own(ct
     for child in [ctl.generate(tokens=300) for _ in range(MANY)]:
         child.communicate(timeout=60)
     wait_until(lambda: rates(ctl) == (0.0, 0.0, 0.0), 5.0, "no rate when idle")  # the window is one of 10 s
-    child = ctl.generate(tokens=300)
+    child = ctl.generate(tokens=600)
     ctl.wait_running(1)
+    ctl.ok("pause", "t")
+    wait_until(lambda: rates(ctl)[:2] == (0.0, 0.0), 5.0, "no rate while it is paused")
+    assert len(ctl.requests()) == 1
+    ctl.ok("resume", "t")
     seen = []
     while child.poll() is None:
         seen.append(rates(ctl))
