@@ -14,6 +14,7 @@ from engine.messages import FinishReason
 from enginectl.identity import is_alive
 from tests.support.ctl import PACED, ROOT, Ctl
 from tests.support.frontend import RawFrontend
+from tests.support.ports import kept_address
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -45,18 +46,16 @@ def test_join_abort_and_a_held_restart(ctl: Ctl) -> None:
 
 
 def test_what_is_recorded_is_joined_again(ctl: Ctl) -> None:
-    with RawFrontend() as frontend:
-        first = ctl.popen(
-            "start", "t", "--join", frontend.handshake_address, "--model", str(ctl.make_model()), *SETTINGS
-        )
-        frontend.wait_ready(60)
-        assert first.wait(60) == 0
-        ctl.ok("stop", "t")
-        address = frontend.handshake_address
-    with RawFrontend(handshake=address) as frontend:
-        again = ctl.popen("start", "t")
-        frontend.wait_ready(60)
-        assert again.wait(60) == 0
+    with kept_address() as address:
+        with RawFrontend(handshake=address) as frontend:
+            first = ctl.popen("start", "t", "--join", address, "--model", str(ctl.make_model()), *SETTINGS)
+            frontend.wait_ready(60)
+            assert first.wait(60) == 0
+            ctl.ok("stop", "t")
+        with RawFrontend(handshake=address) as frontend:
+            again = ctl.popen("start", "t")
+            frontend.wait_ready(60)
+            assert again.wait(60) == 0
 
 
 @pytest.mark.parametrize(

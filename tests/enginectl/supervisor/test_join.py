@@ -17,10 +17,18 @@ from enginectl.control import EngineView
 from enginectl.views import ready_lines
 from tests.support.frontend import RawFrontend
 from tests.support.joined import join_settings, joined
+from tests.support.ports import kept_address
 from tests.support.rig import Rig
 from tests.support.wait import wait_until
 
 PROMPT = [3, 4, 5, 6]
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Of frontends that come one after the other."""
+    with kept_address() as kept:
+        yield kept
 
 
 def pid_of(view: EngineView) -> int:
@@ -29,10 +37,10 @@ def pid_of(view: EngineView) -> int:
 
 
 @pytest.mark.parametrize("clients_then", [1, 2])
-def test_a_frontend_that_comes_back_finds_the_same_engine(rig: Rig, clients_then: int) -> None:
-    with RawFrontend(num_clients=2) as first:
+def test_a_frontend_that_comes_back_finds_the_same_engine(rig: Rig, address: str, clients_then: int) -> None:
+    with RawFrontend(num_clients=2, handshake=address) as first:
         engine = joined(rig, first, env={"PACED_STEP_MS": "10"})
-        address, pid = first.handshake_address, pid_of(engine.status())
+        pid = pid_of(engine.status())
         first.add("left", PROMPT, max_tokens=1500, ignore_eos=True)
         first.pump(lambda: bool(first.generations["left"].token_ids))
     wait_until(lambda: not engine.requests(), 10.0, "its requests aborted")
@@ -46,11 +54,10 @@ def test_a_frontend_that_comes_back_finds_the_same_engine(rig: Rig, clients_then
         assert pid_of(engine.status()) == pid and engine.status().restarts == 0
 
 
-def test_an_answer_to_a_frontend_that_is_gone_does_not_reach_its_successor(rig: Rig) -> None:
+def test_an_answer_to_a_frontend_that_is_gone_does_not_reach_its_successor(rig: Rig, address: str) -> None:
     """A frontend goes down at the answer to a call that it did not make."""
-    with RawFrontend() as first:
+    with RawFrontend(handshake=address) as first:
         engine = joined(rig, first, env={"PACED_STEP_MS": "20"})
-        address = first.handshake_address
         stream = engine.generate(PROMPT, SamplingParams(max_tokens=1500, ignore_eos=True), request_id="own")
         next(stream)
         first.ask("pause_scheduler", "wait", False)
@@ -65,10 +72,9 @@ def test_an_answer_to_a_frontend_that_is_gone_does_not_reach_its_successor(rig: 
         assert second.collect("a").finish_reason == FinishReason.LENGTH
 
 
-def test_more_clients_than_seats_are_refused_with_the_reason(rig: Rig) -> None:
-    with RawFrontend() as first:
+def test_more_clients_than_seats_are_refused_with_the_reason(rig: Rig, address: str) -> None:
+    with RawFrontend(handshake=address) as first:
         engine = joined(rig, first)
-        address = first.handshake_address
     wait_until(lambda: "not there yet" in engine.status().frontend, 10.0, "gone")
     with RawFrontend(num_clients=3, handshake=address) as second:
         second.take_status()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
 
 import pytest
 import zmq
@@ -14,6 +15,7 @@ from enginectl.supervisor.join import FrontendLink
 from enginectl.supervisor.loop import Loop
 from enginectl.supervisor.watched import Watched, is_own_end
 from tests.support.frontend import RawFrontend
+from tests.support.ports import kept_address
 
 
 @pytest.fixture
@@ -22,16 +24,14 @@ def context() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 @pytest.fixture
-def port() -> int:
-    """Free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def address() -> Iterator[str]:
+    with kept_address() as kept:
+        yield kept
 
 
-def with_itself(port: int) -> str:
-    """The address of that port, come from by that port: a connection with itself, for sure."""
-    return f"tcp://127.0.0.1:{port};127.0.0.1:{port}"
+def with_itself(address: str) -> str:
+    """That address, come from by that address: a connection with itself, for sure."""
+    return f"{address};{address.removeprefix('tcp://')}"
 
 
 class Owner:
@@ -69,11 +69,12 @@ def run_until(loop: Loop, condition: object, limit_s: float = 20.0) -> None:
     loop.run()
 
 
-def test_both_ends_are_told_apart(port: int) -> None:
+def test_both_ends_are_told_apart(address: str) -> None:
     with socket.socket() as alone, socket.create_server(("127.0.0.1", 0)) as server:
         alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        alone.bind(("127.0.0.1", port))
-        alone.connect(("127.0.0.1", port))
+        here = ("127.0.0.1", int(address.rpartition(":")[2]))
+        alone.bind(here)
+        alone.connect(here)
         assert is_own_end(alone.fileno())
         with socket.create_connection(server.getsockname()) as other:
             assert not is_own_end(other.fileno())
@@ -81,14 +82,14 @@ def test_both_ends_are_told_apart(port: int) -> None:
 
 
 def test_an_own_hello_is_no_answer_and_lets_go_of_the_port(
-    context: zmq.Context[zmq.Socket[bytes]], port: int, monkeypatch: pytest.MonkeyPatch
+    context: zmq.Context[zmq.Socket[bytes]], address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join, "RETRY_S", 0.01)
     loop, owner = Loop(), Owner()
-    link = FrontendLink(loop, context, with_itself(port), b"\0\0", owner)
+    link = FrontendLink(loop, context, with_itself(address), b"\0\0", owner)
     link.open()
     run_until(loop, lambda: link._attempt >= 3)
-    link.address = f"tcp://127.0.0.1:{port}"
+    link.address = address
     with RawFrontend(handshake=link.address) as frontend:
         run_until(loop, lambda: frontend._handshake.poll(0))
         frontend.take_status()
@@ -99,13 +100,13 @@ def test_an_own_hello_is_no_answer_and_lets_go_of_the_port(
     context.term()
 
 
-def test_a_connection_with_itself_is_not_told(context: zmq.Context[zmq.Socket[bytes]], port: int) -> None:
+def test_a_connection_with_itself_is_not_told(context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
     """Else a frontend that went would count as come back."""
     loop, told = Loop(), list[int]()
     sock = context.socket(zmq.DEALER)
     sock.setsockopt(zmq.LINGER, 0)
     watched = Watched(loop, sock, told.append)
-    sock.connect(with_itself(port))
+    sock.connect(with_itself(address))
     sock.send(b"there and back")
     run_until(loop, lambda: sock.poll(0))
     assert told == []
