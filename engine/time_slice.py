@@ -3,7 +3,8 @@
 Linux gives a waking thread the core when its deadline comes first, and a deadline is now plus the slice; all have the
 same 2.8 ms or so by default, hence beside threads that compute without end an IO thread may wait for one of theirs to
 be over. Since Linux 6.12 sched_setattr(2) takes a slice for ordinary threads, in sched_runtime; no privilege is needed
-and the thread's share of the CPU stays what it was. Threads that it starts inherit it (zmq's own do)."""
+and the thread's share of the CPU stays what it was. Threads and processes that it starts inherit it (zmq's own threads
+do), until it says that they shall not."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ SLICE_NS = 100_000
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 """Numbers of sched_setattr and sched_getattr, which libraries older than glibc 2.41 do not wrap."""
 _SCHED_OTHER = 0
+_RESET_ON_FORK = 1
+"""A flag of the same call; only root takes it back."""
 
 
 class _Attributes(ctypes.Structure):
@@ -32,8 +35,10 @@ class _Attributes(ctypes.Structure):
     )
 
 
-def shorten_time_slice(slice_ns: int = SLICE_NS) -> bool:
-    """Of the calling thread. False where the kernel knows nothing of it, or the thread is under another policy."""
+def shorten_time_slice(slice_ns: int = SLICE_NS, *, is_inherited: bool = True) -> bool:
+    """Of the calling thread. False where the kernel knows nothing of it, or the thread is under another policy. Not
+    `is_inherited`: who is started from now on has the usual slice; nor would they inherit a negative nice value, so
+    then nothing is done for a thread that has one."""
     numbers = _CALLS.get(platform.machine())
     if numbers is None:
         return False
@@ -42,17 +47,21 @@ def shorten_time_slice(slice_ns: int = SLICE_NS) -> bool:
     size = ctypes.sizeof(attributes)
     if call(numbers[1], this_thread, ctypes.byref(attributes), size, 0) or attributes.policy != _SCHED_OTHER:
         return False
+    if not is_inherited:
+        if attributes.nice < 0:
+            return False
+        attributes.flags |= _RESET_ON_FORK
     # Read first: the call sets the nice value too.
     attributes.runtime_ns = slice_ns
     return not call(numbers[0], this_thread, ctypes.byref(attributes), 0) and time_slice_ns() == slice_ns
 
 
-def time_slice_ns() -> int | None:
-    """Of the calling thread; None where the kernel does not say."""
+def time_slice_ns(thread_id: int = 0) -> int | None:
+    """Of the calling thread, or another; None where the kernel does not say."""
     numbers = _CALLS.get(platform.machine())
     attributes = _Attributes()
     if numbers is None or ctypes.CDLL(None).syscall(
-        numbers[1], 0, ctypes.byref(attributes), ctypes.sizeof(attributes), 0
+        numbers[1], thread_id, ctypes.byref(attributes), ctypes.sizeof(attributes), 0
     ):
         return None
     return attributes.runtime_ns or None

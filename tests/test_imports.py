@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-# reports is the part of messages that only our engines send; limits and peek are parts of codec that a relay needs.
+# reports is the part of messages that only our engines send; limits and peek are parts of codec that a relay needs;
+# time_slice is a system call.
 TOOL_MAY_IMPORT = {
-    f"engine.{room}" for room in ("messages", "reports", "codec", "limits", "peek", "errors", "config", "client")
+    f"engine.{room}"
+    for room in ("messages", "reports", "codec", "limits", "peek", "errors", "config", "client", "time_slice")
 }
 HEAVY = {"torch", "numpy", "transformers", "safetensors", "gguf"}
 

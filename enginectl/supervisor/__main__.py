@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from engine.time_slice import shorten_time_slice
 from enginectl.claim import Claim
 from enginectl.dirs import RUNTIME_SETTING
 from enginectl.envelope import error_info
@@ -103,6 +104,18 @@ def end_lost_engine(paths: EnginePaths) -> int:
     return who.pid
 
 
+def make_daemon(
+    settings: EngineSettings, paths: EnginePaths, base: Path, held: Held, arguments: argparse.Namespace
+) -> Daemon:
+    """With a short time slice, which zmq's threads, begun in here, inherit: who waits for a busy engine's supervisor
+    waits for them too. Whoever is started later has the usual one: an engine shall not cut in on others."""
+    is_short = os.getpriority(os.PRIO_PROCESS, 0) >= 0 and shorten_time_slice()
+    daemon = Daemon(settings, paths, base, held, foreground=arguments.foreground)
+    if is_short:
+        shorten_time_slice(is_inherited=False)
+    return daemon
+
+
 def serve(settings: EngineSettings, paths: EnginePaths, held: Held, arguments: argparse.Namespace) -> int:
     """With the lock and the claim held. Blocks until the engine has ended for good."""
     lost = end_lost_engine(paths)
@@ -110,7 +123,7 @@ def serve(settings: EngineSettings, paths: EnginePaths, held: Held, arguments: a
     for log in (paths.engine_log, paths.supervisor_log):
         check_log(log)
     swept = sweep_sockets(base)
-    daemon = Daemon(settings, paths, base, held, foreground=arguments.foreground)
+    daemon = make_daemon(settings, paths, base, held, arguments)
     if lost:
         daemon.events.add("lost", f"engine pid {lost} of an earlier supervisor ended")
     if swept:

@@ -7,9 +7,11 @@ import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from engine.time_slice import SLICE_NS, shorten_time_slice, time_slice_ns
 from enginectl.client import Engine, connect
 from enginectl.errors import BadRuntimeDir, CtlError, UsageError
 from enginectl.identity import read_stat
@@ -74,6 +76,7 @@ def test_in_the_foreground_logs_go_to_stderr_and_an_interrupt_ends_it(rig: Rig) 
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=REPOSITORY, text=True) as child:
         who = rig.remember(child.pid)
         engine = wait_until(lambda: _try_connect("t"), 30.0, "the control socket")
+        assert engine is not None
         rig.await_ready(engine)
         mine = read_stat(who.pid)
         assert mine is not None and mine.session == os.getsid(0)
@@ -81,6 +84,21 @@ def test_in_the_foreground_logs_go_to_stderr_and_an_interrupt_ends_it(rig: Rig) 
         _, text = child.communicate(timeout=30)
     assert child.returncode == 0
     assert "ready: after" in text and "load weights" in text and "exit 0" in text
+
+
+def test_it_runs_as_soon_as_it_wakes_and_its_engine_does_not_inherit_that(rig: Rig) -> None:
+    engine = rig.start()
+    view = engine.status()
+    assert view.supervisor is not None and view.process is not None
+    found = {pid: time_slice_ns(pid) for pid in (view.supervisor.pid, view.process.pid)}
+    before = time_slice_ns()
+    with ThreadPoolExecutor(1) as pool:
+        is_possible = pool.submit(shorten_time_slice).result() and os.getpriority(os.PRIO_PROCESS, 0) >= 0
+    assert list(found.values()) == [SLICE_NS if is_possible else before, before]
+    threads = [int(entry) for entry in os.listdir(f"/proc/{view.supervisor.pid}/task")]
+    assert len(threads) >= 3
+    if is_possible:
+        assert sorted(time_slice_ns(thread) or 0 for thread in threads)[2] == SLICE_NS  # zmq's own two as well
 
 
 def test_a_failed_start_is_exit_1(rig: Rig) -> None:
