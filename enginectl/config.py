@@ -18,10 +18,13 @@ from engine.config import FIELDS, parse_setting, unknown_setting
 from engine.errors import ConfigError
 from enginectl.errors import UsageError
 from enginectl.units import parse_duration
+from enginectl.verbs import nearest
 
 FILE_NAME = "enginectl.toml"
 CONFIG_SETTING = "ENGINECTL_CONFIG"
 PREFIX = "ENGINECTL_"
+MISTYPED = 0.8
+"""How like a variable's name must be to one that is read: less may be a variable of somebody else."""
 
 
 class Value(NamedTuple):
@@ -57,6 +60,11 @@ OPTIONS: dict[str, Callable[[object], object]] = {
     "gpus": _text,
 }
 """Options of `start` and the like that a file or the environment may set, beside the engine's settings."""
+VARIABLES = (
+    "ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR", "ENGINECTL_CACHE_DIR", "ENGINECTL_CONFIG", "ENGINECTL_ENGINE",
+    "ENGINECTL_OUTPUT", "ENGINECTL_NATIVE_DIR",
+)  # fmt: skip
+"""Variables that are neither settings nor options of a start."""
 
 
 def parse_restart(text: str) -> str:
@@ -83,13 +91,26 @@ def parse_sets(pairs: Iterable[str], origin: str = "flag") -> Layer:
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """Settings and options named ENGINECTL_KEY."""
+    """Settings and options named ENGINECTL_KEY. Raises UsageError for a wrong value, or a name that is nearly a known
+    one; a name that resembles none is somebody else's."""
+    refuse_mistyped(environ)
     layer: Layer = {}
     for key in (*FIELDS, *OPTIONS):
         variable = PREFIX + key.upper()
         if text := environ.get(variable):
             layer[key] = Value(_check(key, text, variable), variable)
     return layer
+
+
+def refuse_mistyped(environ: Mapping[str, str]) -> None:
+    """Raises UsageError for a variable whose name is nearly one that is read."""
+    known = [*(key.upper() for key in (*FIELDS, *OPTIONS)), *(name.removeprefix(PREFIX) for name in VARIABLES)]
+    for name in environ:
+        word = name.removeprefix(PREFIX)
+        if word == name or word in known:
+            continue
+        if near := nearest(word, known, likeness=MISTYPED):
+            raise UsageError(f"the variable {name} means nothing; did you mean {PREFIX}{near}?", try_=[f"unset {name}"])
 
 
 def file_layer(path: Path, name: str) -> Layer:

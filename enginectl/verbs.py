@@ -117,9 +117,9 @@ What it does to   new requests   running requests       memory       process
   abort ID        taken          that one ends          its own      stays"""
 
 
-def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
-    """The known word that was probably meant; empty when none is near."""
+def nearest(word: str, known: list[str] | tuple[str, ...], *, likeness: float = 0.6) -> str:
+    """The known word that was probably meant; empty when none is near. likeness: 0 anything, 1 the word itself."""
     import difflib
 
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=likeness)
     return near[0] if near else ""

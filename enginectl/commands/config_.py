@@ -19,7 +19,6 @@ from enginectl.errors import CtlError, Exit, UsageError
 from enginectl.group import VerbCommand
 from enginectl.options import EngineOption, Format, OutputOption
 from enginectl.output import out
-from enginectl.verbs import nearest
 
 EXAMPLES = ("enginectl config show --origin", "enginectl config check")
 CHILD_EXAMPLES = {
@@ -33,11 +32,6 @@ app = typer.Typer(
     help="Show what a start would use, and check the config files.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-VARIABLES = (
-    "ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR", "ENGINECTL_CACHE_DIR", "ENGINECTL_CONFIG", "ENGINECTL_ENGINE",
-    "ENGINECTL_OUTPUT", "ENGINECTL_NATIVE_DIR",
-)  # fmt: skip
-"""Variables that are neither settings nor options of a start."""
 OPTION_DEFAULTS: dict[str, object] = {"timeout": "10m", "grace": "10s", "restart": "no", "python": None, "gpus": None}
 
 
@@ -102,7 +96,7 @@ def check(
     failed: list[CtlError] = []
     for what in [*(paths or files()), None]:
         try:
-            count = _check_environment() if what is None else _check_file(what)
+            count = len(config.environment_layer(os.environ)) if what is None else _check_file(what)
         except CtlError as error:
             failed.append(error)
             items.append(
@@ -128,16 +122,6 @@ def _check_file(path: Path) -> int:
     names = config.engine_names(path)
     layers = [config.file_layer(path, name) for name in ("", *names)]
     return len({(key, value.origin) for layer in layers for key, value in layer.items()})
-
-
-def _check_environment() -> int:
-    """The settings and options in it. Raises UsageError for a wrong value, or a name that is nearly a known one."""
-    known = [config.PREFIX + key.upper() for key in (*FIELDS, *config.OPTIONS)] + list(VARIABLES)
-    for name in os.environ:
-        near = nearest(name, known) if name.startswith(config.PREFIX) and name not in known else ""
-        if near:
-            raise UsageError(f"the variable {name} means nothing; did you mean {near}?", try_=[f"unset {name}"])
-    return len(config.environment_layer(os.environ))
 
 
 def files() -> list[Path]:

@@ -49,9 +49,20 @@ def test_check_names_each_file_that_cannot_be_used(ctl: Ctl) -> None:
 
 
 def test_a_variable_that_means_nothing_is_told(ctl: Ctl) -> None:
-    result = ctl("config", "check", ENGINECTL_MAX_MODELLEN="3")
+    words = ["--model", str(ctl.make_model()), "--dry-run"]
+    for line in (["config", "check"], ["config", "show"], ["start", "t", *words], ["doctor"]):
+        result = ctl(*line, ENGINECTL_MAX_MODELLEN="3")
+        assert result.code == (10 if line == ["doctor"] else 2)
+        assert "did you mean ENGINECTL_MAX_MODEL_LEN" in result.out + result.err
+    ctl.ok("start", "t", *words, ENGINECTL_OF_SOMEBODY_ELSE="3")
+
+
+def test_an_unknown_key_of_the_project_file_stops_a_start_with_the_right_one(ctl: Ctl) -> None:
+    (ctl.base / "enginectl.toml").write_text("[settings]\nmax_modellen = 3\n")
+    result = ctl("start", "t", "--model", str(ctl.make_model()), "--dry-run", "-o", "json")
     assert result.code == 2
-    assert "did you mean ENGINECTL_MAX_MODEL_LEN" in result.err
+    assert "unknown key 'max_modellen'; did you mean 'max_model_len'" in result.document["message"]
+    assert ctl("ps").code == 0  # looking needs no settings
 
 
 def test_doctor_finds_this_machine_able_and_says_so_in_both_forms(ctl: Ctl) -> None:

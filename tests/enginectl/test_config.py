@@ -89,6 +89,13 @@ def test_a_bad_environment_variable_is_named() -> None:
     assert "ENGINECTL_MAX_NUM_SEQS" in caught.value.message
 
 
+def test_a_variable_that_is_nearly_one_is_refused_and_others_are_nobodys_business() -> None:
+    with pytest.raises(UsageError, match="ENGINECTL_MAX_MODELLEN means nothing; did you mean ENGINECTL_MAX_MODEL_LEN"):
+        environment_layer({"ENGINECTL_MAX_MODELLEN": "3"})
+    for name in ("ENGINECTL_FOO", "ENGINECTL_TEST_MODEL", "ENGINECTL_", "MAX_MODELLEN", "ENGINECTL_STATE_DIR"):
+        assert environment_layer({name: "3"}) == {}
+
+
 def test_sets_are_typed_and_suggest() -> None:
     layer = parse_sets(["max-model-len=4096", "kv_memory=512MiB", "enable_prefix_caching=false"])
     assert [value.value for value in layer.values()] == [4096, 512 * 1024**2, False]
