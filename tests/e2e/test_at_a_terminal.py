@@ -18,7 +18,7 @@ CTRL_C = b"\x03"
 
 
 def at(ctl: Ctl, *words: str, columns: int = 100, rows: int = 32, **environ: str) -> Screen:
-    return Screen(["-m", "enginectl", *words], columns=columns, rows=rows, env=ctl.env | environ)
+    return Screen(["-m", "enginectl", *words], columns=columns, rows=rows, env=ctl.env | environ, cwd=str(ctl.base))
 
 
 def test_a_stop_says_how_many_it_ends_and_the_default_is_no(ctl: Ctl) -> None:
@@ -72,6 +72,35 @@ def test_top_follows_a_start_and_shows_a_death(ctl: Ctl) -> None:
         assert screen.end() == 0
         assert screen.is_restored
         assert "enginectl top: t watched for" in screen.scrollback
+
+
+CANCEL, CONFIRM = b"\r", b"\t\r"
+
+
+def test_each_action_of_top_is_done_once_it_is_confirmed_and_never_before(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="10")
+    child = ctl.generate()
+    (request,) = ctl.wait_running(1)
+    with at(ctl, "top", "t", "--allow-actions") as screen:
+        screen.wait_for(request["external_id"])
+        for key, question in ((b"a", "Abort request"), (b"D", "Drain?"), (b"C", "Cordon"), (b"x", "Dump the stacks")):
+            screen.press(key, question)
+            screen.press(CANCEL, "cancelled")
+        assert ctl.ok("status", "t", "-p", "state").out == "busy\n" and len(ctl.requests()) == 1
+        assert not list(ctl.base.glob("stacks-*"))
+        screen.press(b"x" + CONFIRM, "stacks are in ", 20.0)
+        assert "run_busy_loop" in next(ctl.base.glob("stacks-t-*.txt")).read_text()
+        screen.press(b"C" + CONFIRM, "cordoned", 20.0)
+        wait_until(lambda: ctl.ok("status", "t", "-p", "cordoned").out == "true\n", 10.0, "the cordon")
+        screen.press(b"C" + CONFIRM, "uncordoned", 20.0)
+        screen.press(b"D" + CONFIRM, "draining, 1 left", 20.0)
+        assert ctl("generate", "x").code == 5
+        screen.press(b"a" + CONFIRM, "aborted", 20.0)
+        assert child.wait(20) == 1
+        ctl.ok("wait", "t", "--for", "stopped", "--timeout", "30s")
+        screen.type(b"q")
+        assert screen.end() == 0
+        assert screen.is_restored
 
 
 PARTS = {

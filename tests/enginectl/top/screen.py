@@ -34,6 +34,7 @@ class Screen:
         rows: int = 32,
         env: dict[str, str] | None = None,
         under_shell: bool = False,
+        cwd: str | None = None,
     ) -> None:
         self.output = b""
         self.master, self.slave = pty.openpty()
@@ -50,6 +51,7 @@ class Screen:
             stderr=self.slave,
             start_new_session=True,
             env=full,
+            cwd=cwd,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
