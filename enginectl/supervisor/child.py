@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -254,12 +254,13 @@ async def bury(loop: Loop, child: Child, term_s: float, kill_s: float = 5.0) -> 
     return child.members()
 
 
-def reap_orphans(own: int) -> None:
-    """For a supervisor that is process 1 of a container: zombies that were handed to it, never its own engine."""
+def reap_orphans(own: Collection[int]) -> None:
+    """For a supervisor that is process 1 of a container: zombies that were handed to it. `own`: processes whose end
+    somebody here waits for, and would take for a clean one if it found nothing left of them."""
     while True:
         try:
             seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if seen is None or seen.si_pid == own:
+            if seen is None or seen.si_pid in own:
                 return
             os.waitpid(seen.si_pid, os.WNOHANG)
         except ChildProcessError:

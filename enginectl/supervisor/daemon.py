@@ -119,7 +119,6 @@ class Daemon:
         self.stopping: Stop | None = None
         self.expected = ""
         """Who asked for the end that is coming; empty: nobody, and then it is a failure."""
-        self.wants_restart = False
         self.is_restarting = False
         """The start that goes on, or was the last, was asked for by a restart."""
         self.was_ever_ready = False
@@ -346,7 +345,8 @@ class Daemon:
         """Each second: look, judge, publish, repair."""
         self.loop.after(TICK_S, self.tick)
         if os.getpid() == 1:
-            reap_orphans(self.child.pid if self.child else 0)
+            children = (self.child, self.api.child if self.api is not None else None)
+            reap_orphans([child.pid for child in children if child is not None])
         now = time.monotonic()
         self.meter.look(now)
         if self.engine_meter is not None:

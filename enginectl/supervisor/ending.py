@@ -27,15 +27,15 @@ def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_
     """Begins a stop, or joins the one that goes on; a join never lengthens it, and one without grace ends the drain."""
     stop = daemon.stopping
     if stop is not None and not stop.done.done:
-        stop.keeps_supervisor = stop.keeps_supervisor and keeps_supervisor
-        daemon.wants_restart = daemon.wants_restart and keeps_supervisor
+        if stop.keeps_supervisor and not keeps_supervisor:
+            stop.keeps_supervisor = False
+            daemon.notifier.stopping(f"stopping, by {by}")
         if grace_s == 0.0:
             stop.hurry_to("abort")
         return stop
     stop = Stop(grace_s, term_s, by, keeps_supervisor=keeps_supervisor)
     daemon.stopping = stop
     daemon.expected = by
-    daemon.wants_restart = keeps_supervisor
     stop.listen(lambda stage: daemon.events.add("stop", f"{stage.stage} {stage.detail}".strip()))
     daemon.loop.spawn(run_stop(daemon, stop))
     daemon.stop_asked.set_result(None)

@@ -99,7 +99,7 @@ async def run_once(daemon: Daemon) -> None:
 def _reset(daemon: Daemon) -> None:
     daemon.phase, daemon.reason, daemon.next_restart_at = "starting", "", None
     daemon.expected = daemon.stopping.by if daemon.stopping and not daemon.stopping.done.done else ""
-    daemon.wants_restart = daemon.has_signalled = daemon.heard_dead = False
+    daemon.has_signalled = daemon.heard_dead = False
     daemon.ready = daemon.health = daemon.description = None
     daemon.book, daemon.flight = StatsBook(), FlightRing()
     daemon.tracker = StartTracker(read_json(daemon.paths.last_start, LastStart))
