@@ -2,10 +2,11 @@
 
 Owns one thread and one listening socket; shares a frozen Pages value with the loop, so a slow or hostile reader never
 touches the relay. Every connection has a deadline and a size limit; there are at most MAX_CONNECTIONS. Ends by
-close(), within TURN_S."""
+close(), at once."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import selectors
 import socket
@@ -89,6 +90,8 @@ class Exporter:
 
     def close(self) -> None:
         self._stop.set()
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread: whoever closes relays meanwhile
         self._thread.join(2 * TURN_S)
 
     # ------------------------------------------------------------ the thread

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -38,6 +39,18 @@ def test_pages_are_served(served: Exporter) -> None:
     assert get(served, "/etc/passwd")[0] == 404
     assert get(served, "/metrics", "POST")[0] == 405
     assert get(served, "/metrics", "HEAD") == (200, b"")
+
+
+def test_who_closes_it_waits_for_no_turn_of_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN_S", 30.0)
+    exporter = Exporter("127.0.0.1", 0)
+    assert get(exporter, "/")[0] == 200
+    closing = threading.Thread(target=exporter.close, daemon=True)
+    closing.start()
+    wait_until(lambda: not closing.is_alive(), 15.0, "closed")
+    assert not exporter._thread.is_alive()
+    with pytest.raises(OSError):
+        get(exporter, "/")
 
 
 def test_pages_that_nobody_renews_are_not_believed() -> None:
