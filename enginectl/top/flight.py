@@ -58,7 +58,7 @@ def _read(tar: tarfile.TarFile, name: str) -> bytes:
 def _events(tar: tarfile.TarFile, name: str) -> list[EventView]:
     try:
         return msgspec.json.decode(_read(tar, name), type=list[EventView])
-    except (KeyError, msgspec.MsgspecError):
+    except (KeyError, msgspec.MsgspecError, RecursionError):
         return []
 
 

@@ -99,7 +99,7 @@ def engine_names() -> tuple[str, ...]:
 
     try:
         return tuple(entry.name for entry in list_engines())
-    except CtlError:
+    except (CtlError, OSError):
         return ()
 
 

@@ -78,6 +78,6 @@ def from_json(line: bytes) -> Snapshot | None:
     """None when the line is no snapshot (another type, another tool, a torn last line)."""
     try:
         found = json.decode(line, type=Snapshot)
-    except DecodeError:
+    except (DecodeError, RecursionError):
         return None
     return found if found.type == "snapshot" else None

@@ -65,6 +65,15 @@ def test_a_bundle_has_its_own_record_first_and_its_events(tmp_path: Path) -> Non
     assert not found[0].events
 
 
+def test_events_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    for number, events in enumerate(
+        [b"junk", b"[" * 100_000, b'[{"ts":1,"seq":1,"type":"a","text":"b","x":' + b"[" * 100_000]
+    ):
+        files = {"flight.jsonl": to_json_lines(HEAD, steps(10)), "events.json": events}
+        found = load(write_bundle(tmp_path / f"{number}.tar.gz", files))
+        assert found and not found[-1].events
+
+
 def test_what_holds_no_record_is_refused(tmp_path: Path) -> None:
     for name, data in (("a", b"\x1f\x8bjunk"), ("b", b"junk\n"), ("c", b"")):
         (tmp_path / name).write_bytes(data)

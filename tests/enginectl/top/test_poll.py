@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from enginectl import rundir
 from enginectl.control import ErrorInfo, EventView, ExitInfo
 from enginectl.record import Record, write_json
 from enginectl.rundir import make_state_dir, paths_of
@@ -240,6 +241,17 @@ def test_a_bug_in_the_poller_is_said_and_tried_again(engine_dirs: Path, clock: C
     assert shown.link.state == "lost"
     assert shown.link.reason == "ZeroDivisionError: ours"
     assert shown.link.retry_in_s == 0.5
+
+
+def test_names_that_cannot_be_read_cost_the_names_alone(
+    peer: Peer, poller: Poller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> list[rundir.EngineEntry]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(rundir, "list_engines", fail)
+    shown = poller.look()
+    assert (shown.link.state, shown.engines) == ("live", ())
 
 
 def test_switching_forgets_the_other_engine(peer: Peer, poller: Poller, clock: Clock) -> None:

@@ -51,10 +51,14 @@ def test_a_snapshot_survives_its_line() -> None:
     assert {"ts", "seq", "type"} <= fields.keys()
 
 
+DEEP = b'{"ts":1,"seq":1,"name":"a","x":' + b"[" * 100_000
+"""Of a recording that somebody else made."""
+
+
 def test_a_file_is_read_past_what_is_no_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "f.jsonl"
     good = to_json(samples.snapshot(seq=77))
-    path.write_bytes(b"\n".join([good, b"not json", b'{"type":"error","ts":1,"seq":2}', good, good[:50]]))
+    path.write_bytes(b"\n".join([good, b"not json", b'{"type":"error","ts":1,"seq":2}', DEEP, good, good[:50]]))
     assert [snapshot.seq for snapshot in load(path)] == [0, 1]
 
 
