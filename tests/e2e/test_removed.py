@@ -104,19 +104,25 @@ LOOKS = (
 
 
 @pytest.mark.skipif(not can_mount(), reason="mounting is not permitted here")
-def test_only_a_start_needs_to_write(ctl: Ctl) -> None:
+@pytest.mark.parametrize("place", ["state", "runtime"])
+def test_only_a_start_needs_to_write(ctl: Ctl, place: str) -> None:
     ctl.start("t", executor="null")
-    state = ctl.base / "state"
+    folder = ctl.base / "state" if place == "state" else ctl.runtime / "r"
 
     def run(words: str) -> Result:
-        """In a world where the state directory is mounted read-only."""
-        script = f'mount --bind {state} {state} && mount -o remount,bind,ro {state} && exec "$0" -m enginectl {words}'
+        """In a world where that directory is mounted read-only."""
+        script = (
+            f'mount --bind {folder} {folder} && mount -o remount,bind,ro {folder} && exec "$0" -m enginectl {words}'
+        )
         command = [*unshare(), "sh", "-c", script, sys.executable]
         done = subprocess.run(command, env=ctl.env, cwd=ctl.base, capture_output=True, text=True, check=False)
         return Result(done.returncode, done.stdout, done.stderr)
 
-    for words in LOOKS:
+    new = f"start new --model {ctl.model} --set executor=null -o json"
+    for words in (new, *LOOKS):
         result = run(words)
-        refused = words == "start t"
+        refused = words == new or (place == "state" and words == "start t")
         assert result.code == (2 if refused else 0), f"{words}: {result}"
         assert ("mounted read-only" in result.err) == refused, words
+        if words == new:
+            assert result.document["id"] == "E1501"
