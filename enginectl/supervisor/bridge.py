@@ -119,9 +119,9 @@ class Bridge:
             daemon.traffic.refuse(seat.index, error.request_id, CtlError(f"cannot be read: {error}"))
         return None
 
-    def on_gone(self) -> None:
+    def on_gone(self, why: str) -> None:
         self._watchman.tell(Whom())
-        self._daemon.events.add("frontend", f"gone from {self.link.address}; a HELLO waits for the next one")
+        self._daemon.events.add("frontend", f"gone from {self.link.address}: {why}; a HELLO waits for the next one")
         self._daemon.traffic.client_gone()
         for seat in self._daemon.relay.seats:
             self._daemon.relay.let_go(seat)

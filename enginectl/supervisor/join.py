@@ -43,7 +43,7 @@ class LinkOwner(Protocol):
 
     def on_message(self, client: int, frames: list[bytes]) -> None: ...
 
-    def on_gone(self) -> None:
+    def on_gone(self, why: str) -> None:
         """Joined until now."""
         ...
 
@@ -56,18 +56,27 @@ class Client:
     """One client of the frontend: where its requests come from, where its outputs go."""
 
     def __init__(self, link: FrontendLink, index: int, input_address: str, output_address: str) -> None:
+        """Raises ProtocolError for an address that cannot be one."""
         self.index = index
         self.was_connected = self.is_connected = False
         """Several API servers come up long after INIT; until then connections break for other reasons."""
         self.pending: deque[list[bytes]] = deque()
         """What its output socket does not take now."""
         self.input = Watched(link.loop, link.new_socket(zmq.DEALER), lambda event: link.on_event(self, event))
-        self.input.socket.setsockopt(zmq.IDENTITY, link.identity)
-        self.input.socket.connect(input_address)
         self.output = link.new_socket(zmq.PUSH)
+        self.input.socket.setsockopt(zmq.IDENTITY, link.identity)
         self.output.setsockopt(zmq.SNDHWM, CLIENT_HWM)
-        self.output.connect(output_address)
+        self._connect(self.input.socket, input_address)
+        self._connect(self.output, output_address)
         link.loop.watch(self.input.socket, lambda: link.read(self))
+
+    def _connect(self, sock: Socket, address: str) -> None:
+        """Raises ProtocolError; nothing of it is left then, else the context could never end."""
+        try:
+            sock.connect(address)
+        except zmq.ZMQError as error:
+            self.close(0)
+            raise ProtocolError(f"INIT: cannot connect to {address[:100]!r}: {error}") from None
 
     def send(self, frames: list[bytes]) -> bool:
         """False: not now."""
@@ -190,6 +199,15 @@ class FrontendLink:
             self._owner.on_trouble(refusal)
             self.loop.after(RETURN_S, self._open_again)
             return
+        try:
+            self._meet(init)
+        except ProtocolError as error:
+            self.fail()
+            self._go(str(error))
+            self._owner.on_trouble(f"the frontend at {self.address}: {error}")
+
+    def _meet(self, init: EngineHandshakeMetadata) -> None:
+        """Raises ProtocolError."""
         self.init = init
         for index, (source, target) in enumerate(zip(init.addresses.inputs, init.addresses.outputs, strict=True)):
             self.clients.append(Client(self, index, source, target))
@@ -246,7 +264,7 @@ class FrontendLink:
         self._close_clients(0)
         self._close_handshake()
         self.init, self.is_ready = None, False
-        self._owner.on_gone()
+        self._owner.on_gone(why)
         self.loop.after(RETRY_S, self._open_again)
 
     def send(self, client: int, frames: list[bytes]) -> bool:

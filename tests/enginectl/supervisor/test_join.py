@@ -44,6 +44,7 @@ def test_a_frontend_that_comes_back_finds_the_same_engine(rig: Rig, address: str
         first.add("left", PROMPT, max_tokens=1500, ignore_eos=True)
         first.pump(lambda: bool(first.generations["left"].token_ids))
     wait_until(lambda: not engine.requests(), 10.0, "its requests aborted")
+    assert any("gone from" in event.text and "connection broke" in event.text for event in engine.events())
     with RawFrontend(num_clients=clients_then, handshake=address) as second:
         response = second.wait_ready(20.0)
         assert response.max_num_seqs == 8
@@ -156,6 +157,20 @@ def test_what_is_wrong_with_init_is_said(rig: Rig) -> None:
             frontend.send_init(b"\x81\xa1x\x01")
             *_, last = list(engine.watch())
         assert last.last_exit is not None and "INIT" in last.last_exit.cause
+
+
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_an_address_in_init_that_is_none_is_said_and_leaves_nothing(rig: Rig, kind: str) -> None:
+    with RawFrontend(num_clients=2) as frontend:
+        getattr(frontend.addresses, kind)[1] = "tcp://127.0.0.1:x"
+        rig.launch(join_settings(rig, frontend.handshake_address))
+        with connect("t") as engine:
+            frontend.take_status(60.0)
+            frontend.send_init()
+            *_, last = list(engine.watch())
+        assert last.last_exit is not None and "cannot connect to 'tcp://127.0.0.1:x'" in last.last_exit.cause
+        assert b"FAILED" in frontend._handshake.recv_multipart()[1]
+        wait_until(lambda: rig.entry().liveness == "dead", 10.0, "the end")
 
 
 def test_an_engine_that_cannot_start_ends_the_frontend_that_waits(rig: Rig) -> None:
