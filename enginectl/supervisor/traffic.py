@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 ASK_S = 5.0
+TELL_EVERY_S = 1.0
 TELL_S = 0.7
 """An engine in a long step lets go of a request only after it; its client hears of it so soon anyway."""
 MAX_KEPT = 100_000
@@ -51,6 +52,9 @@ class Traffic:
         """Of those, whose frontend is gone."""
         self._kept: dict[tuple[int, int], tuple[Seat, UtilityCall, list[bytes]]] = {}
         """Of those, which no engine has seen yet: they wait for the next one. Requests wait in the ledger."""
+
+        self._untold, self._told_at = 0, float("-inf")
+        """Refusals that no event has told of yet; when the last was told."""
 
     # ------------------------------------------------------------ from clients
 
@@ -106,8 +110,13 @@ class Traffic:
             self._fail_call(seat.index, call.call_id, f"{call.method}: {error.message}")
 
     def refuse(self, client: int, request_id: str, error: CtlError) -> None:
-        """Its client hears ERROR with the reason: without any output it would wait for ever."""
-        self._daemon.events.add("refused", f"{request_id[:80]} of client {client}: {error.message}")
+        """Its client hears ERROR with the reason: without any output it would wait for ever. An event a second at most:
+        a busy frontend of a cordoned engine would push every other out."""
+        self._untold += 1
+        if (now := time.monotonic()) - self._told_at >= TELL_EVERY_S:
+            more = f" (and {count(self._untold - 1, 'other')} since the last event)" if self._untold > 1 else ""
+            self._daemon.events.add("refused", f"{request_id[:80]} of client {client}: {error.message}{more}")
+            self._untold, self._told_at = 0, now
         self._tell(client, request_id, error.message)
 
     # ------------------------------------------------------------ from the engine

@@ -9,7 +9,8 @@ import pytest
 
 from engine import codec
 from engine.messages import EngineCoreOutputs, UtilityCall
-from enginectl.errors import EngineDied
+from enginectl.errors import CtlError, EngineDied
+from enginectl.supervisor import traffic as module
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.inflight import InflightTable
 from enginectl.supervisor.kinds import KINDS
@@ -41,9 +42,10 @@ class Rig:
 
     def __init__(self) -> None:
         self.relay = Relay()
+        self.events = EventLog(lambda line: None)
         daemon = SimpleNamespace(
             loop=Loop(), relay=self.relay, kind=KINDS["enginectl"], inflight=InflightTable(),
-            events=EventLog(lambda line: None),
+            events=self.events,
         )  # fmt: skip
         self.traffic = Traffic(daemon)  # type: ignore[arg-type]
         self.traffic.to_client = self._hear
@@ -109,3 +111,21 @@ def test_past_the_limit_each_kept_call_is_answered_once(rig: Rig) -> None:
     rig.traffic.engine_ended("died")
     rig.traffic.engine_up()
     assert (rig.relay.sent, rig.failed) == ([], [1])
+
+
+def test_a_flood_of_refusals_is_answered_one_by_one_and_told_once_a_second(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("enginectl.supervisor.traffic.time.monotonic", lambda: now)
+    heard: list[str] = []
+    monkeypatch.setattr(rig.traffic, "_tell", lambda client, request_id, text: heard.append(request_id))
+    for number in range(1000):
+        rig.traffic.refuse(0, f"r{number}", CtlError("cordoned"))
+    now += module.TELL_EVERY_S
+    rig.traffic.refuse(0, "last", CtlError("cordoned"))
+    assert [event.text for event in rig.events.last(10)] == [
+        "r0 of client 0: cordoned",
+        "last of client 0: cordoned (and 999 others since the last event)",
+    ]
+    assert heard == [*(f"r{number}" for number in range(1000)), "last"]
