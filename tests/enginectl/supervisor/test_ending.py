@@ -16,8 +16,9 @@ from enginectl.supervisor.loop import Future
 def daemon() -> Any:
     said: list[str] = []
     return SimpleNamespace(
-        loop=SimpleNamespace(spawn=lambda body: body.close()), stopping=None, expected="", stop_asked=Future(), events=EventLog(lambda line: None), said=said,
-        notifier=SimpleNamespace(stopping=said.append), changed=lambda: None,
+        loop=SimpleNamespace(spawn=lambda body: body.close()), stopping=None, expected="", stop_asked=Future(),
+        events=EventLog(lambda line: None), said=said, notifier=SimpleNamespace(stopping=said.append),
+        changed=lambda: None,
     )  # fmt: skip
 
 
