@@ -140,8 +140,8 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
     try:
         await daemon.calls.get("shutdown", object, drain.args.grace_s, valid_until, timeout_s=ASK_S)
     except CtlError as error:
-        no_longer_expected(daemon, "drain")
-        if not daemon.engine_exit.done:
+        if not daemon.engine_exit.done:  # else it died while it was drained, and is not started again
+            no_longer_expected(daemon, "drain")
             daemon.is_cordoned = drain.was_cordoned
         if isinstance(error, Deadline):
             daemon.loop.spawn(_take_back(daemon))

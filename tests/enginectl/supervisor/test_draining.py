@@ -68,6 +68,14 @@ def test_an_end_that_others_asked_for_meanwhile_stays_asked_for(error: CtlError,
     assert daemon.expected == meanwhile
 
 
+def test_an_engine_that_dies_while_it_is_asked_died_while_it_was_drained() -> None:
+    """So the keeper and its clients judge alike: nobody is told that none will come, and then one comes."""
+    daemon = Daemon(EngineDied("gone"))
+    daemon.engine_exit.set_result(None)
+    daemon.fails(draining._by_engine(daemon, SimpleNamespace(args=DrainArgs(), was_cordoned=False)))  # type: ignore[arg-type]
+    assert daemon.expected == "drain"
+
+
 @pytest.mark.parametrize("before", ["drain", "stop", ""])
 def test_a_shutdown_that_the_engine_refuses_takes_nothing_from_who_asked_before(before: str) -> None:
     daemon = Daemon(CallFailed("shutdown: no such argument"))
