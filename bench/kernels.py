@@ -2,12 +2,13 @@
 
 limits     what this machine reads and multiplies at best, measured first, on as many threads
 products   one matrix of each kind times 1, 8, 32 and 512 rows: us, GB/s of weights, share of the nearer limit
-steps      whole steps, compiled and torch in turn: ms at 1, 8 and 32 rows over 128 tokens, and a 512-token prompt
+steps      whole steps, compiled and torch in turn: ms at 1, 8 and 32 rows over --contexts, and a 512-token prompt
 distance   logits and perplexity on a fixed text: compiled against torch, both with the same rounded weights
 
 The shortest of the rounds counts: it is the one that was disturbed least. With one thread CPU time is measured, so
 that a busy machine disturbs little.
-usage: python -m bench.kernels MODEL_DIR [--threads N] [--rounds 7] [--dtype bfloat16]"""
+usage: python -m bench.kernels MODEL_DIR [--threads N] [--rounds 7] [--dtype bfloat16] [--quantization none|int8|int4]
+       [--contexts 64 512 2000]"""
 
 from __future__ import annotations
 
@@ -32,10 +33,11 @@ from engine.model.loader import Target, load_weights
 from engine.model.native.bindings import Matrix
 from engine.model.native.decoder import NativeDecoder
 from engine.model.native.kernels import Kernels
+from engine.model.quantise import BITS, GROUP, HEAD_BITS, round_weights
 
-BLOCK_SIZE, CONTEXT, PROMPT = 16, 128, 512
-BLOCKS = 32 * (CONTEXT // BLOCK_SIZE + 1)
-ROWS = (1, 8, 32, 512)
+BLOCK_SIZE, PROMPT, CONTEXTS = 16, 512, (64, 512, 2000)
+REQUESTS = (1, 8, 32)
+ROWS = (*REQUESTS, 512)
 CPU = torch.device("cpu")
 Pair = tuple[NativeDecoder | Decoder, KVCache]
 TEXT = (
@@ -88,7 +90,8 @@ def products(native: NativeDecoder, rounds: int, most: dict[str, float]) -> dict
             rows, out = torch.randn(count, inputs), torch.empty(count, outputs + 128)
             run = lambda: [native.product(layer, name, rows, out) for layer in range(layers)]  # noqa: B023, E731
             seconds = shortest(run, rounds) / layers
-            weights_gb, gflop = outputs * inputs * native.storage.itemsize / 1e9, 2e-9 * outputs * inputs * count
+            weights_gb = outputs * inputs * bytes_of_weight(native, name) / 1e9
+            gflop = 2e-9 * outputs * inputs * count
             best = max(weights_gb / most["read_gb_s"], gflop / most["float32_gflop_s"])
             found[f"{name.name.lower()} {outputs}x{inputs} rows {count}"] = {
                 "us": round(seconds * 1e6, 1),
@@ -99,14 +102,30 @@ def products(native: NativeDecoder, rounds: int, most: dict[str, float]) -> dict
     return found
 
 
-def steps(native: NativeDecoder, eager: Decoder, caches: list[KVCache], rounds: int) -> dict[str, dict[str, float]]:
+def bytes_of_weight(native: NativeDecoder, name: Matrix) -> float:
+    """As they are kept; codes with the scale of their group, and its lowest value where there is one."""
+    if not native.bits:
+        return native.storage.itemsize
+    bits = HEAD_BITS if name is Matrix.HEAD else native.bits
+    return bits / 8 + 4 / GROUP[bits]
+
+
+def blocks_of(context: int) -> int:
+    return max(context, PROMPT) // BLOCK_SIZE + 1
+
+
+def steps(
+    native: NativeDecoder, eager: Decoder, caches: list[KVCache], rounds: int, contexts: list[int]
+) -> dict[str, dict[str, float]]:
     """Hidden states, logits and the greedy tokens, as a step of plain greedy requests needs them."""
-    each = CONTEXT // BLOCK_SIZE + 1
+    each = blocks_of(max(contexts))
+    tables = [np.arange(row * each, (row + 1) * each) for row in range(max(REQUESTS))]
     cases = {
-        f"decode {count}": [Row([7], CONTEXT, 1, np.arange(row * each, (row + 1) * each)) for row in range(count)]
-        for count in (1, 8, 32)
+        f"decode {count} context {context}": [Row([7], context, 1, table) for table in tables[:count]]
+        for context in contexts
+        for count in REQUESTS
     }
-    cases[f"prefill {PROMPT}"] = [Row([index % 100 + 5 for index in range(PROMPT)], 0, PROMPT, np.arange(BLOCKS))]
+    cases[f"prefill {PROMPT}"] = [Row([index % 100 + 5 for index in range(PROMPT)], 0, PROMPT, tables[0])]
     pairs: list[Pair] = [(native, caches[0]), (eager, caches[1])]
     found = {}
     for name, rows in cases.items():
@@ -125,7 +144,7 @@ def steps(native: NativeDecoder, eager: Decoder, caches: list[KVCache], rounds: 
 
 
 def distance(native: NativeDecoder, eager: Decoder, caches: list[KVCache], ids: list[int]) -> dict[str, float]:
-    row = [Row(ids, 0, len(ids), np.arange(BLOCKS))]
+    row = [Row(ids, 0, len(ids), np.arange(blocks_of(len(ids))))]
     pairs: list[Pair] = [(native, caches[0]), (eager, caches[1])]
     logits = [decoder.logits(decoder.run(row, cache)) for decoder, cache in pairs]
     following = torch.tensor(ids[1:])
@@ -142,15 +161,16 @@ def distance(native: NativeDecoder, eager: Decoder, caches: list[KVCache], ids: 
     }
 
 
-def load_both(model: Path, dtype: str, threads: int) -> tuple[NativeDecoder, Decoder, Target]:
+def load_both(model: Path, dtype: str, threads: int, bits: int) -> tuple[NativeDecoder, Decoder, Target]:
     config = ModelConfig.from_dir(model)
     target = choose_target(dtype, config.dtype, "cpu")
-    library = Kernels("native", config, target).library()
+    library = Kernels("native", config, target, bits).library()
     if library is None:
         raise SystemExit(f"the compiled step does not run this model in {dtype}")
-    eager = Decoder(config, load_weights(model, config, target, note), 2048)
-    native = NativeDecoder(library, config, eager.rope, target.storage, threads, BLOCK_SIZE)
-    native.take(eager.weights, threads)
+    weights = load_weights(model, config, target, note)
+    eager = Decoder(config, round_weights(weights, bits), config.max_position_embeddings)
+    native = NativeDecoder(library, config, eager.rope, target.storage, threads, BLOCK_SIZE, bits=bits)
+    native.take(weights, threads)
     return native, eager, target
 
 
@@ -161,10 +181,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--quantization", choices=BITS, default="none")
+    parser.add_argument("--contexts", type=int, nargs="+", default=CONTEXTS)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    native, eager, target = load_both(given.model, given.dtype, given.threads)
-    caches = [KVCache(eager.config, BLOCKS, BLOCK_SIZE, target.storage, CPU) for _ in range(2)]
+    native, eager, target = load_both(given.model, given.dtype, given.threads, BITS[given.quantization])
+    blocks = max(REQUESTS) * blocks_of(max(given.contexts))
+    caches = [KVCache(eager.config, blocks, BLOCK_SIZE, target.storage, CPU) for _ in range(2)]
     for cache in caches:
         cache.keys.zero_()
         cache.values.zero_()
@@ -175,7 +198,7 @@ def main() -> None:
         "cpu_code": native.description,
         "limits": most,
         "distance": distance(native, eager, caches, ids),
-        "steps": steps(native, eager, caches, given.rounds),
+        "steps": steps(native, eager, caches, given.rounds, given.contexts),
         "products": products(native, given.rounds, most),
     }
     print_result("kernels", given, result)

@@ -20,7 +20,7 @@ from engine.model.native.decoder import NativeDecoder
 from engine.model.quantise import round_weights
 
 CPU = torch.device("cpu")
-POSITIONS = 512
+POSITIONS = 640
 
 
 def wide_pairs(*more: str) -> Level:

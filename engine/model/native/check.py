@@ -1,7 +1,8 @@
 """A freshly loaded library against torch, on a small random model: nothing is served by code that counts differently.
 
 Enters: a Library, a storage type. Raises CheckFailed. Costs some milliseconds; leaves nothing, not even a changed
-random state. The first sizes fill no vector evenly, so that every rest of every loop is run; the others fill all."""
+random state. The first sizes fill no vector evenly, so that every rest of every loop is run; the others fill all. One
+context is longer than what one task attends to."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _CODED_TOLERANCE = 5e-4
 _SIZES = ((76, 90, 26), (128, 192, 64))
 """Hidden, inner, of a head."""
 _BLOCK_SIZE = 8
-_NUM_BLOCKS = 40
+_NUM_BLOCKS = 64
+_POSITIONS = 320
 _CPU = torch.device("cpu")
 
 
@@ -42,8 +44,8 @@ def check_library(library: Library, storage: torch.dtype, threads: int = 2, bits
 
 def _check_sizes(library: Library, storage: torch.dtype, threads: int, config: ModelConfig, bits: int) -> None:
     weights = _weights(config, storage)
-    eager = Decoder(config, round_weights(weights, bits), 256)
-    native = NativeDecoder(library, config, rope_table(config, 256), storage, threads, _BLOCK_SIZE, bits=bits)
+    eager = Decoder(config, round_weights(weights, bits), _POSITIONS)
+    native = NativeDecoder(library, config, rope_table(config, _POSITIONS), storage, threads, _BLOCK_SIZE, bits=bits)
     try:
         native.take(weights, threads)
         caches = [KVCache(config, _NUM_BLOCKS, _BLOCK_SIZE, dtype, _CPU) for dtype in (torch.float32, storage)]
@@ -80,7 +82,7 @@ def _config(hidden: int, inner: int, dim: int) -> ModelConfig:
         num_kv_heads=2,
         head_dim=dim,
         rms_norm_eps=1e-5,
-        max_position_embeddings=256,
+        max_position_embeddings=_POSITIONS,
         rope_theta=10000.0,
         qkv_bias=True,
         o_bias=True,
@@ -117,15 +119,15 @@ def _weights(config: ModelConfig, storage: torch.dtype) -> Weights:
 def _steps(config: ModelConfig) -> list[list[Row]]:
     random = np.random.default_rng(7)
     blocks = random.permutation(_NUM_BLOCKS)
-    tables = [blocks[:10], blocks[10:26], blocks[26:40]]
-    lengths = (3, 101, 66)
-    tokens = [random.integers(0, config.vocab_size, 110).tolist() for _ in lengths]
+    tables = [blocks[:10], blocks[10:48], blocks[48:62]]
+    lengths = (3, 271, 66)
+    tokens = [random.integers(0, config.vocab_size, 280).tolist() for _ in lengths]
 
     def row(number: int, start: int, end: int) -> Row:
         return Row(tokens[number][start:end], start, end - start, tables[number])
 
-    first = [row(0, 0, 3), row(1, 0, 101), row(2, 0, 17)]
-    second = [row(0, 3, 4), row(1, 101, 102), row(2, 17, 66)]
+    first = [row(0, 0, 3), row(1, 0, 271), row(2, 0, 17)]
+    second = [row(0, 3, 4), row(1, 271, 272), row(2, 17, 66)]
     return [
         first,
         second,

@@ -1,13 +1,18 @@
 /* Attention of new tokens over their request's keys and values, read through the block table alone.
  *
  * One task is one KV head of a few tokens of one request: the heads that share it, times the tokens, are the rows of
- * two small products over CHUNK keys at a time, with the softmax kept running. Chunks begin at multiples of CHUNK, so a
- * token's result has the same bits whatever else is in the step. Keys past the last token are never read. */
+ * two small products over CHUNK keys at a time, with the softmax kept running. Chunks begin at multiples of CHUNK,
+ * segments at multiples of SEGMENT, and what the segments give is folded in their order, so a token's result has the
+ * same bits whatever else is in the step. Who attends to them differs: a single token's segments are a task each, and
+ * the last to be done folds; of more tokens one task goes through all. Keys past the last token are never read. */
 #pragma once
 #include "matmul.h"
 #include "pieces.h"
 
 #define CHUNK 64
+#ifndef SEGMENT
+#define SEGMENT 256 /* keys: shorter ones share out better, and cost more to fold */
+#endif
 #define QUERY_ROWS 48 /* rows wanted in a task: enough to pay for bringing the keys into order */
 
 struct layout {
@@ -28,17 +33,36 @@ struct attention {
     const float *qkv;      /* (tokens, (heads + 2 * kv_heads) * dim), rotated */
     void *out;             /* (tokens, heads * dim), float or bfloat16 */
     int pairs;             /* multiply in bfloat16, and round what comes out */
-    const struct attention_task *tasks;
+    struct attention_task *tasks;
+    int num_tasks;
+    float *partials;       /* per task: sums of its segment, when segments are shared out */
     char *scratch;         /* per thread */
     size_t scratch_bytes;
 };
 
 struct attention_task {
     int row, kv_head, token, tokens; /* tokens of the row, from `token` on */
+    int segment, segments;           /* this of so many, each a task, side by side; 0 of 1: all that there are */
+    int finished;                    /* of the first task of such: how many are done */
+};
+
+struct sums { /* of the keys so far */
+    float *values;       /* (rows, padded dim), weighted */
+    float *most, *total; /* (rows): largest score; sum of weights relative to it */
 };
 
 INLINE int padded_dim(int dim) { return (dim + PANEL - 1) / PANEL * PANEL; }
 INLINE int query_tokens(const struct layout *l) { return MAX(1, QUERY_ROWS / (l->heads / l->kv_heads)); }
+
+INLINE size_t sums_numbers(const struct layout *l, int rows) {
+    return ((size_t)rows * (padded_dim(l->dim) + 2) + 15) / 16 * 16;
+}
+INLINE struct sums sums_at(const struct layout *l, float *at, int rows) {
+    float *most = at + (size_t)rows * padded_dim(l->dim);
+    return (struct sums){at, most, most + rows};
+}
+/* Of one task that may share its token with others. */
+INLINE size_t partial_numbers(const struct layout *l) { return sums_numbers(l, l->heads / l->kv_heads); }
 
 struct attention_scratch {
     uint32_t *keys;             /* CHUNK keys in panels of PANEL keys */
@@ -46,59 +70,75 @@ struct attention_scratch {
     void *queries;              /* (rows, dim) */
     uint16_t *weights;          /* (rows, CHUNK): scores as bfloat16 */
     float *scores;              /* (rows, CHUNK) */
-    float *sums;                /* (rows, padded dim) */
-    float *most, *total;        /* (rows) */
+    float *all, *part;          /* struct sums of all segments so far, and of this one */
+    size_t *places;             /* (SEGMENT): where each key and value of a segment is, in bytes */
     uint32_t *nothing;          /* dim units of zero */
 };
 
 static size_t lay_out_scratch(const struct layout *l, char *base, struct attention_scratch *s) {
     size_t rows = (size_t)query_tokens(l) * (l->heads / l->kv_heads), wide = padded_dim(l->dim), used = 0;
+    size_t sums = sums_numbers(l, (int)rows);
 #define PLACE(field, count) (s->field = (void *)(base + used), used += ((count) * 4 + 63) / 64 * 64)
     PLACE(keys, (size_t)CHUNK * l->dim);
     PLACE(values, CHUNK * wide);
     PLACE(queries, rows * l->dim);
     PLACE(scores, rows * CHUNK);
     PLACE(weights, rows * CHUNK / 2);
-    PLACE(sums, rows * wide);
-    PLACE(most, rows);
-    PLACE(total, rows);
+    PLACE(all, sums);
+    PLACE(part, sums);
+    PLACE(places, SEGMENT * sizeof(size_t) / 4);
     PLACE(nothing, l->dim);
 #undef PLACE
     return used;
 }
 
-/* Where key or value number `position` of this head is, in units of `bytes` a number. */
-INLINE const char *cached(const struct attention *a, const void *cache, const int64_t *blocks, int64_t position, int head,
-                          int bytes) {
-    const struct layout *l = &a->layout;
-    int64_t place = (blocks[position / l->block_size] * l->kv_heads + head) * l->block_size + position % l->block_size;
-    return (const char *)cache + place * l->dim * bytes;
+INLINE int bytes_of(const struct layout *l) { return l->kind == FLOAT32 ? 4 : 2; }
+
+/* Where `count` keys, and values, from number `from` on of this head are. */
+static void find_places(const struct layout *l, const int64_t *blocks, int64_t from, int count, int head,
+                        size_t *places) {
+    size_t bytes = (size_t)l->dim * bytes_of(l);
+    const int64_t *block = blocks + from / l->block_size;
+    for (int key = 0, in = (int)(from % l->block_size); key < count; in = 0, block++) {
+        size_t place = (size_t)((*block * l->kv_heads + head) * l->block_size + in) * bytes;
+        for (; in < l->block_size && key < count; in++, key++, place += bytes) places[key] = place;
+    }
 }
 
-static void load_keys(const struct attention *a, struct attention_scratch *s, const int64_t *blocks, int64_t from,
-                      int count, int head) {
-    int bytes = a->layout.kind == FLOAT32 ? 4 : 2, units = a->layout.dim * bytes / 4;
+/* Memory answers while the chunk before is computed. */
+INLINE void ask_for(const struct layout *l, const void *cache, const size_t *places, int from, int to) {
+    int bytes = l->dim * bytes_of(l);
+    for (int key = from; key < to; key++)
+        for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)cache + places[key] + i);
+}
+
+/* Of `known` places the first `count` are of this chunk. */
+static void load_keys(const struct attention *a, struct attention_scratch *s, const size_t *places, int count,
+                      int known) {
+    int units = a->layout.dim * bytes_of(&a->layout) / 4;
     for (int key = 0; key < count; key += W) {
         const uint32_t *rows[W];
         for (int i = 0; i < W; i++)
-            rows[i] = key + i < count
-                          ? (const uint32_t *)cached(a, a->keys, blocks, from + key + i, head, bytes)
-                          : s->nothing;
+            rows[i] = key + i < count ? (const uint32_t *)((const char *)a->keys + places[key + i]) : s->nothing;
+        ask_for(&a->layout, a->keys, places, key + CHUNK, MIN(key + CHUNK + W, known));
         transpose_rows(rows, units, s->keys + key / PANEL * PANEL * units + key % PANEL, PANEL);
     }
     for (int key = (count + W - 1) / W * W; key % PANEL != 0; key += W)
-        for (int u = 0; u < units; u++) memset(s->keys + key / PANEL * PANEL * units + key % PANEL + u * PANEL, 0, 4 * W);
+        for (int u = 0; u < units; u++)
+            memset(s->keys + key / PANEL * PANEL * units + key % PANEL + u * PANEL, 0, 4 * W);
 }
 
-static void load_values(const struct attention *a, struct attention_scratch *s, const int64_t *blocks, int64_t from,
-                        int count, int head) {
+static void load_values(const struct attention *a, struct attention_scratch *s, const size_t *places, int count,
+                        int known) {
     int dim = a->layout.dim, wide = padded_dim(dim), i;
     for (int key = 0; key < count; key++) {
         float *to = (float *)s->values + key * wide;
+        const char *from = (const char *)a->values + places[key];
+        ask_for(&a->layout, a->values, places, key + CHUNK, MIN(key + CHUNK + 1, known));
         if (a->layout.kind == FLOAT32) {
-            memcpy(to, cached(a, a->values, blocks, from + key, head, 4), dim * 4);
+            memcpy(to, from, dim * 4);
         } else {
-            const uint16_t *halves = (const uint16_t *)cached(a, a->values, blocks, from + key, head, 2);
+            const uint16_t *halves = (const uint16_t *)from;
             for (i = 0; i + W <= dim; i += W) store_f(to + i, widen(halves + i));
             for (; i < dim; i++) to[i] = widen_one(halves[i]);
         }
@@ -106,15 +146,15 @@ static void load_values(const struct attention *a, struct attention_scratch *s, 
 }
 
 /* Number i of two neighbouring keys side by side, zeros past the last key. Returns how many pairs. */
-static int load_value_pairs(const struct attention *a, struct attention_scratch *s, const int64_t *blocks, int64_t from,
-                            int count, int head) {
+static int load_value_pairs(const struct attention *a, struct attention_scratch *s, const size_t *places, int count,
+                            int known) {
     int dim = a->layout.dim, pairs = (count + 31) / 32 * 16, i;
     for (int pair = 0; pair < pairs; pair++) {
         const uint16_t *rows[2];
         for (int j = 0; j < 2; j++)
-            rows[j] = 2 * pair + j < count
-                          ? (const uint16_t *)cached(a, a->values, blocks, from + 2 * pair + j, head, 2)
-                          : (const uint16_t *)s->nothing;
+            rows[j] = 2 * pair + j < count ? (const uint16_t *)((const char *)a->values + places[2 * pair + j])
+                                           : (const uint16_t *)s->nothing;
+        ask_for(&a->layout, a->values, places, 2 * pair + CHUNK, MIN(2 * pair + CHUNK + 2, known));
         uint32_t *to = (uint32_t *)s->values + pair * PANEL;
         for (i = 0; i + W <= dim; i += W)
             store_u(to + i / PANEL * PANEL * (CHUNK / 2) + i % PANEL, join(rows[0] + i, rows[1] + i));
@@ -126,7 +166,8 @@ static int load_value_pairs(const struct attention *a, struct attention_scratch 
 
 /* scores (rows, CHUNK) of `count` keys become weights relative to the running maximum; sums are brought to it.
  * Row r sees keys below `visible` of its token only. */
-static void running_softmax(const struct attention *a, struct attention_scratch *s, int rows, int count, int64_t visible) {
+static void running_softmax(const struct attention *a, struct attention_scratch *s, struct sums *sums, int rows,
+                            int count, int64_t visible) {
     int share = a->layout.heads / a->layout.kv_heads, wide = padded_dim(a->layout.dim);
     int used = (count + W - 1) / W * W;
     for (int r = 0; r < rows; r++) {
@@ -138,7 +179,7 @@ static void running_softmax(const struct attention *a, struct attention_scratch 
             vf x = load_f(scores + i);
             top = pick(x > top, x, top);
         }
-        float before = s->most[r], most = MAX(before, max_of(top));
+        float before = sums->most[r], most = MAX(before, max_of(top));
         vf sum = {0}, shift = all_f(most);
         for (int i = 0; i < used; i += W) {
             vf weights = exp_v(load_f(scores + i) - shift);
@@ -148,14 +189,16 @@ static void running_softmax(const struct attention *a, struct attention_scratch 
         }
         if (a->pairs) memset(s->weights + r * CHUNK + used, 0, (CHUNK - used) * 2);
         vf factor = exp_v(all_f(before - most));
-        s->most[r] = most;
-        s->total[r] = s->total[r] * factor[0] + sum_of(sum);
-        for (int i = 0; i < wide; i += W) store_f(s->sums + r * wide + i, load_f(s->sums + r * wide + i) * factor);
+        sums->most[r] = most;
+        sums->total[r] = sums->total[r] * factor[0] + sum_of(sum);
+        float *values = sums->values + r * wide;
+        for (int i = 0; i < wide; i += W) store_f(values + i, load_f(values + i) * factor);
     }
 }
 
 /* steps: keys, or pairs of keys. */
-static void add_values(const struct attention *a, struct attention_scratch *s, int rows, int steps) {
+static void add_values(const struct attention *a, struct attention_scratch *s, struct sums *sums, int rows,
+                       int steps) {
     int wide = padded_dim(a->layout.dim), panels = wide / PANEL;
     int most = most_rows(a->pairs ? PAIRS : FLOAT32, steps);
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
@@ -171,69 +214,146 @@ static void add_values(const struct attention *a, struct attention_scratch *s, i
                 run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
                           (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width, NULL);
             for (int i = 0; i < some; i++) {
-                float *to = s->sums + (r + i) * wide + panel * PANEL;
+                float *to = sums->values + (r + i) * wide + panel * PANEL;
                 for (int j = 0; j < width; j += W) store_f(to + j, load_f(to + j) + load_f(result + i * width + j));
             }
         }
     }
 }
 
-static void attention_task(void *argument, int number, int thread) {
-    const struct attention *a = argument;
-    const struct attention_task *task = &a->tasks[number];
+/* Queries, scaled, in the kind that is multiplied. */
+static void load_queries(const struct attention *a, struct attention_scratch *s, const struct attention_task *task,
+                         int rows) {
     const struct layout *l = &a->layout;
-    const struct row *row = &a->rows[task->row];
-    const int64_t *blocks = a->blocks + row->table;
-    struct attention_scratch s;
-    lay_out_scratch(l, a->scratch + thread * a->scratch_bytes, &s);
-    int share = l->heads / l->kv_heads, rows = task->tokens * share, dim = l->dim, wide = padded_dim(dim);
-    int units = l->kind == FLOAT32 ? dim : dim / 2, width = a->pairs ? dim / 2 : dim;
+    int share = l->heads / l->kv_heads, dim = l->dim;
+    size_t stride = (size_t)(l->heads + 2 * l->kv_heads) * dim;
+    const float *first = a->qkv + (a->rows[task->row].first + task->token) * stride + task->kv_head * share * dim;
+    for (int r = 0; r < rows; r++) {
+        const float *q = first + r / share * stride + r % share * dim;
+        float *scaled = a->pairs ? s->scores : (float *)s->queries + r * dim;
+        for (int i = 0; i < dim; i++) scaled[i] = q[i] * l->scale;
+        if (a->pairs) write_numbers((uint16_t *)s->queries + r * dim, scaled, dim, 1);
+    }
+}
+
+/* Keys [from, from + count) of one segment, of which token 0 sees `visible`; overwrites `sums`. */
+static void attend(const struct attention *a, struct attention_scratch *s, const struct attention_task *task,
+                   struct sums *sums, int rows, int64_t from, int count, int64_t visible) {
+    const struct layout *l = &a->layout;
+    int units = l->dim * bytes_of(l) / 4, width = a->pairs ? l->dim / 2 : l->dim;
     enum kind kind = a->pairs ? PAIRS : l->kind;
     int most = most_rows(kind, units);
-    size_t stride = (size_t)(l->heads + 2 * l->kv_heads) * dim;
-    int64_t token = row->first + task->token, start = row->start + task->token;
+    memset(sums->values, 0, (size_t)rows * padded_dim(l->dim) * 4);
     for (int r = 0; r < rows; r++) {
-        const float *q = a->qkv + (token + r / share) * stride + (task->kv_head * share + r % share) * dim;
-        float *scaled = a->pairs ? s.scores : (float *)s.queries + r * dim;
-        for (int i = 0; i < dim; i++) scaled[i] = q[i] * l->scale;
-        if (a->pairs) write_numbers((uint16_t *)s.queries + r * dim, scaled, dim, 1);
-        s.most[r] = -INFINITY;
-        s.total[r] = 0;
+        sums->most[r] = -INFINITY;
+        sums->total[r] = 0;
     }
-    memset(s.sums, 0, (size_t)rows * wide * 4);
-    int64_t length = start + task->tokens;
-    for (int64_t from = 0; from < length; from += CHUNK) {
-        int count = (int)MIN(CHUNK, length - from);
-        load_keys(a, &s, blocks, from, count, task->kv_head);
-        int steps = count;
-        if (a->pairs) steps = load_value_pairs(a, &s, blocks, from, count, task->kv_head);
-        else load_values(a, &s, blocks, from, count, task->kv_head);
+    find_places(l, a->blocks + a->rows[task->row].table, from, count, task->kv_head, s->places);
+    ask_for(l, a->keys, s->places, 0, MIN(CHUNK, count));
+    for (int at = 0; at < count; at += CHUNK) {
+        int some = MIN(CHUNK, count - at), steps = some;
+        if (at == 0) ask_for(l, a->values, s->places, 0, some);
+        load_keys(a, s, s->places + at, some, count - at);
+        if (a->pairs) steps = load_value_pairs(a, s, s->places + at, some, count - at);
+        else load_values(a, s, s->places + at, some, count - at);
         for (int r = 0; r < rows; r += most)
-            run_tiles(kind, MIN(most, rows - r), (count + PANEL - 1) / PANEL, (uint32_t *)s.queries + r * width, width,
-                      s.keys, PANEL, (size_t)PANEL * units, units, s.scores + r * CHUNK, CHUNK, NULL);
-        running_softmax(a, &s, rows, count, start + 1 - from);
-        add_values(a, &s, rows, steps);
+            run_tiles(kind, MIN(most, rows - r), (some + PANEL - 1) / PANEL, (uint32_t *)s->queries + r * width, width,
+                      s->keys, PANEL, (size_t)PANEL * units, units, s->scores + r * CHUNK, CHUNK, NULL);
+        running_softmax(a, s, sums, rows, some, visible - at);
+        add_values(a, s, sums, rows, steps);
     }
+}
+
+/* Adds what later keys gave to one row. Compiled once, so that all who fold round alike. */
+__attribute__((noinline)) static void fold(const struct layout *l, struct sums *into, const struct sums *from,
+                                           int row) {
+    int wide = padded_dim(l->dim);
+    float *to = into->values + (size_t)row * wide, *more = from->values + (size_t)row * wide;
+    float most = MAX(into->most[row], from->most[row]);
+    vf old = exp_v(all_f(into->most[row] - most)), new = exp_v(all_f(from->most[row] - most));
+    into->most[row] = most;
+    into->total[row] = into->total[row] * old[0] + from->total[row] * new[0];
+    for (int i = 0; i < wide; i += W) store_f(to + i, load_f(to + i) * old + load_f(more + i) * new);
+}
+
+static void write_result(const struct attention *a, const struct attention_task *task, const struct sums *sums,
+                         int rows) {
+    const struct layout *l = &a->layout;
+    int share = l->heads / l->kv_heads, dim = l->dim, wide = padded_dim(dim);
+    size_t first = (a->rows[task->row].first + task->token) * (size_t)l->heads * dim + task->kv_head * share * dim;
     for (int r = 0; r < rows; r++) {
-        size_t to = (token + r / share) * (size_t)l->heads * dim + (task->kv_head * share + r % share) * dim;
+        size_t to = first + (size_t)(r / share) * l->heads * dim + r % share * dim;
         for (int i = 0; i < dim; i++) {
-            float result = s.sums[r * wide + i] / s.total[r];
+            float result = sums->values[r * wide + i] / sums->total[r];
             if (a->pairs) ((uint16_t *)a->out)[to + i] = narrow_one(result);
             else ((float *)a->out)[to + i] = result;
         }
     }
+}
+
+/* One segment of a single token. Whoever is the last of them folds. */
+static void attend_shared(const struct attention *a, struct attention_scratch *s, int number, int rows,
+                          int64_t length) {
+    struct attention_task *task = &a->tasks[number], *first = task - task->segment;
+    size_t apart = partial_numbers(&a->layout);
+    float *partials = a->partials + (number - task->segment) * apart;
+    struct sums sums = sums_at(&a->layout, partials + task->segment * apart, rows);
+    int64_t from = (int64_t)task->segment * SEGMENT;
+    attend(a, s, task, &sums, rows, from, (int)MIN(SEGMENT, length - from), length - from);
+    if (__atomic_add_fetch(&first->finished, 1, __ATOMIC_ACQ_REL) < task->segments) return;
+    first->finished = 0; /* for the next layer */
+    struct sums all = sums_at(&a->layout, partials, rows);
+    for (int segment = 1; segment < task->segments; segment++) {
+        sums = sums_at(&a->layout, partials + segment * apart, rows);
+        for (int r = 0; r < rows; r++) fold(&a->layout, &all, &sums, r);
+    }
+    write_result(a, task, &all, rows);
+}
+
+static void attention_task(void *argument, int number, int thread) {
+    const struct attention *a = argument;
+    const struct attention_task *task = &a->tasks[number];
+    const struct layout *l = &a->layout;
+    struct attention_scratch s;
+    lay_out_scratch(l, a->scratch + thread * a->scratch_bytes, &s);
+    int share = l->heads / l->kv_heads, rows = task->tokens * share;
+    int64_t start = a->rows[task->row].start + task->token, length = start + task->tokens;
+    load_queries(a, &s, task, rows);
+    if (task->segments > 1) {
+        attend_shared(a, &s, number, rows, length);
+    } else {
+        struct sums all = sums_at(l, s.all, rows), part = sums_at(l, s.part, rows);
+        attend(a, &s, task, &all, rows, 0, (int)MIN(SEGMENT, length), start + 1);
+        for (int64_t from = SEGMENT; from < length; from += SEGMENT) {
+            attend(a, &s, task, &part, rows, from, (int)MIN(SEGMENT, length - from), start + 1 - from);
+            for (int r = 0; r < rows; r++) /* a token that sees nothing of it has no sums of it */
+                if (start + r / share >= from) fold(l, &all, &part, r);
+        }
+        write_result(a, task, &all, rows);
+    }
     if (a->pairs) tiles_release();
 }
 
+/* Into how many tasks the keys of one KV head of a row are cut. Only where there is one token are sums to be kept few.
+ * A pool takes 2^20 tasks, of which a shared one stands for SEGMENT keys in memory. */
+INLINE int segments_of(const struct row *row, int threads) {
+    if (threads == 1 || row->count > 1) return 1;
+    return (int)((row->start + row->count + SEGMENT - 1) / SEGMENT);
+}
+
 /* Returns how many tasks there are; writes them unless `tasks` is NULL. The longest first. */
-static int attention_tasks(const struct layout *l, const struct row *rows, int num_rows, struct attention_task *tasks) {
+static int attention_tasks(const struct layout *l, const struct row *rows, int num_rows, int threads,
+                           struct attention_task *tasks) {
     int count = 0, step = query_tokens(l);
-    for (int row = 0; row < num_rows; row++)
+    for (int row = 0; row < num_rows; row++) {
+        int segments = segments_of(&rows[row], threads);
         for (int64_t end = rows[row].count; end > 0; end -= step)
-            for (int head = 0; head < l->kv_heads; head++, count++)
+            for (int part = 0; part < l->kv_heads * segments; part++, count++)
                 if (tasks != NULL) {
                     int begin = (int)MAX(0, end - step);
-                    tasks[count] = (struct attention_task){row, head, begin, (int)end - begin};
+                    tasks[count] = (struct attention_task){row,       part / segments, begin, (int)end - begin,
+                                                           part % segments, segments,  0};
                 }
+    }
     return count;
 }

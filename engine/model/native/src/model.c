@@ -231,7 +231,7 @@ static void run_layer(struct model *m, const struct batch *b, struct attention *
     size_t offset = (size_t)number * b->layer_stride * (s->cache_is_bfloat16 ? 2 : 4);
     attention->keys = (char *)b->keys + offset;
     attention->values = (char *)b->values + offset;
-    pool_run(&m->pool, attention_task, attention, attention_tasks(&m->layout, b->row, b->rows, NULL));
+    pool_run(&m->pool, attention_task, attention, attention->num_tasks);
     p = product_of(m, &l->o, m->attended, tokens, ADD, m->x, s->hidden);
     p.bias = l->o_bias;
     multiply(&m->pool, &p);
@@ -243,13 +243,13 @@ static void run_layer(struct model *m, const struct batch *b, struct attention *
 }
 
 EXPORT int ek_step(struct model *m, const struct batch *b) {
-    int tasks = attention_tasks(&m->layout, b->row, b->rows, NULL);
+    int tasks = attention_tasks(&m->layout, b->row, b->rows, m->pool.threads, NULL);
     if (reserve(m, b->tokens, b->rows, tasks) != 0) return -1;
-    attention_tasks(&m->layout, b->row, b->rows, m->tasks);
+    attention_tasks(&m->layout, b->row, b->rows, m->pool.threads, m->tasks);
     struct attention attention = {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
-        .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .scratch = m->attention_scratch,
-        .scratch_bytes = scratch_bytes(m)};
+        .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .num_tasks = tasks, .partials = m->partials,
+        .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
     each_token(&embed, embed_task, m->sizes.hidden * 8);
     for (int layer = 0; layer < m->sizes.layers; layer++) run_layer(m, b, &attention, layer);

@@ -33,6 +33,7 @@ struct model {
     uint32_t *whole; /* rows as whole numbers, for coded weights */
     char *attention_scratch;
     struct attention_task *tasks;
+    float *partials;
     struct best *best;
 };
 
@@ -69,13 +70,14 @@ static int reserve(struct model *m, int tokens, int rows, int tasks) {
         (size_t)tokens * s->inner * 4,
         scratch * m->pool.threads,
         (size_t)tasks * sizeof *m->tasks,
+        (size_t)tasks * partial_numbers(&m->layout) * 4,
         (size_t)rows * m->pool.threads * sizeof *m->best,
         s->bits == 0 ? 0 : (size_t)MAX(tokens, rows) * whole_row_units(most_inputs(s)) * 4,
     };
     void **places[] = {(void **)&m->x,  (void **)&m->qkv,  &m->normed, &m->attended,
-                       &m->gated,       (void **)&m->attention_scratch, (void **)&m->tasks, (void **)&m->best,
-                       (void **)&m->whole};
-    for (int i = 0; i < 9; i++) used += (sizes[i] + 127) / 64 * 64;
+                       &m->gated,       (void **)&m->attention_scratch, (void **)&m->tasks, (void **)&m->partials,
+                       (void **)&m->best, (void **)&m->whole};
+    for (int i = 0; i < 10; i++) used += (sizes[i] + 127) / 64 * 64;
     if (used > m->memory_bytes) {
         free(m->memory);
         m->memory_bytes = 0;
@@ -85,7 +87,7 @@ static int reserve(struct model *m, int tokens, int rows, int tasks) {
         memset(m->memory, 0, used);
     }
     char *at = m->memory;
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 10; i++) {
         *places[i] = at;
         at += (sizes[i] + 127) / 64 * 64;
     }

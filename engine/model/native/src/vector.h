@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #ifndef W
 #if defined(__AVX512F__)
@@ -50,12 +53,17 @@ INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask &
 
 INLINE vf pair_low(vu pair) { return (vf)(pair << 16); }
 INLINE vf pair_high(vu pair) { return (vf)(pair & 0xffff0000u); }
-INLINE vf widen(const uint16_t *p) { return (vf)(__builtin_convertvector((vh)(*(const vh_any *)p), vu) << 16); }
-/* Numbers of a in the low halves, of b in the high ones. */
-INLINE vu join(const uint16_t *a, const uint16_t *b) {
-    vu low = __builtin_convertvector((vh)(*(const vh_any *)a), vu);
-    return low | __builtin_convertvector((vh)(*(const vh_any *)b), vu) << 16;
+/* One instruction, which compilers do not find by themselves. */
+INLINE vu load_halves(const uint16_t *p) {
+#if defined(__AVX2__) && W == 8
+    return (vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+#else
+    return __builtin_convertvector((vh)(*(const vh_any *)p), vu);
+#endif
 }
+INLINE vf widen(const uint16_t *p) { return (vf)(load_halves(p) << 16); }
+/* Numbers of a in the low halves, of b in the high ones. */
+INLINE vu join(const uint16_t *a, const uint16_t *b) { return load_halves(a) | load_halves(b) << 16; }
 INLINE float widen_one(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
     float f;
@@ -124,17 +132,38 @@ INLINE vf exp_v(vf x) {
     __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define ZIP_HIGH(a, b) \
     __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#elif defined(HAS_SHUFFLE) && W == 8
-#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #elif defined(HAS_SHUFFLE) && W == 4
 #define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
 
+#if defined(HAS_SHUFFLE) && W == 8
+typedef uint32_t vq __attribute__((vector_size(16)));
+typedef uint32_t vq_any __attribute__((vector_size(16), aligned(4), may_alias));
+/* Rows 0..3 beside rows 4..7 while they are loaded: what moves units between the halves of a register is slow. */
+INLINE void transpose_half(const uint32_t *const *from, size_t offset, uint32_t *to, size_t stride) {
+    vu rows[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+        rows[j] = __builtin_shufflevector((vq)(*(const vq_any *)(from[j] + offset)),
+                                          (vq)(*(const vq_any *)(from[j + 4] + offset)), 0, 1, 2, 3, 4, 5, 6, 7);
+    vu a = __builtin_shufflevector(rows[0], rows[1], 0, 8, 1, 9, 4, 12, 5, 13);
+    vu b = __builtin_shufflevector(rows[2], rows[3], 0, 8, 1, 9, 4, 12, 5, 13);
+    vu c = __builtin_shufflevector(rows[0], rows[1], 2, 10, 3, 11, 6, 14, 7, 15);
+    vu d = __builtin_shufflevector(rows[2], rows[3], 2, 10, 3, 11, 6, 14, 7, 15);
+    store_u(to, __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13));
+    store_u(to + stride, __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15));
+    store_u(to + 2 * stride, __builtin_shufflevector(c, d, 0, 1, 8, 9, 4, 5, 12, 13));
+    store_u(to + 3 * stride, __builtin_shufflevector(c, d, 2, 3, 10, 11, 6, 7, 14, 15));
+}
+#endif
+
 /* W rows of W units, anywhere in memory, to columns: to[i * stride + j] = from[j][i]. */
 INLINE void transpose_square(const uint32_t *const *from, size_t offset, uint32_t *to, size_t stride) {
-#ifdef ZIP_LOW
+#if defined(HAS_SHUFFLE) && W == 8
+    transpose_half(from, offset, to, stride);
+    transpose_half(from, offset + 4, to + 4 * stride, stride);
+#elif defined(ZIP_LOW)
     vu rows[W], next[W];
     for (int j = 0; j < W; j++) rows[j] = load_u(from[j] + offset);
 #pragma GCC unroll 4

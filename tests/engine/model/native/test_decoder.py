@@ -109,6 +109,49 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_in_chunks_and_on_any_threads(
     assert torch.equal(results[0], results[2])
 
 
+SEGMENT = 256
+"""Keys that one task attends to at most when a token's keys are shared out; as in attention.h."""
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "share", "dim", "storage", "bits"),
+    [(1, 1, 18, torch.float32, 0), (3, 3, 64, BF16, 0), (2, 7, 32, BF16, 8)],
+)
+def test_keys_that_are_shared_out_give_the_same_bits(
+    library: Library, kv_heads: int, share: int, dim: int, storage: torch.dtype, bits: int
+) -> None:
+    """A prompt's tasks go through all keys, a decode's are one for each segment: on every side of their borders the
+    same, alone and beside others."""
+    config = small_config(num_layers=2, num_kv_heads=kv_heads, num_heads=kv_heads * share, head_dim=dim)
+    weights = random_weights(config, 8, storage)
+    ends = [end + beside for end in (SEGMENT, 2 * SEGMENT) for beside in (-1, 0, 1, 2)]
+    results = []
+    for threads in (1, 3):
+        both = make_both(library, config, weights, storage, threads=threads, bits=bits, requests=3, length=600)
+        whole = both.native.run([both.row(0, 0, 600)], both.caches[1])
+        both.native.run([both.row(1, 0, 300), both.row(2, 0, 520)], both.caches[1])
+        beside = [both.row(1, 300, 301), both.row(2, 520, 540)]
+        for end in ends:
+            alone = both.native.run([both.row(0, end - 1, end)], both.caches[1])
+            mixed = both.native.run([beside[0], both.row(0, end - 1, end), beside[1]], both.caches[1])
+            assert torch.equal(alone[0], whole[end - 1])
+            assert torch.equal(mixed[1], whole[end - 1])
+        chunks = [both.native.run([both.row(0, at, min(600, at + 77))], both.caches[1]) for at in range(0, 600, 77)]
+        assert torch.equal(torch.cat(chunks), whole)
+        results.append(whole)
+    assert torch.equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("share", [1, 3, 7])
+def test_attention_over_several_segments(library: Library, share: int) -> None:
+    config = small_config(num_kv_heads=2, num_heads=2 * share, head_dim=64)
+    both = make_both(library, config, without(random_weights(config, share), "down"), requests=3, length=600)
+    ends = (SEGMENT, 2 * SEGMENT - 1, 590)
+    compare(both, [both.row(number, 0, end) for number, end in enumerate(ends)])
+    compare(both, [both.row(number, end, end + 1) for number, end in enumerate(ends)])
+    compare(both, [both.row(0, SEGMENT + 1, 300), both.row(1, 2 * SEGMENT, 2 * SEGMENT + 1), both.row(2, 591, 600)])
+
+
 @pytest.mark.parametrize(("hidden", "inner", "dim"), [(96, 70, 32), (128, 192, 64), (50, 64, 18)])
 def test_bfloat16_stays_near_the_same_weights_in_float32(library: Library, hidden: int, inner: int, dim: int) -> None:
     config = small_config(num_layers=3, hidden_size=hidden, intermediate_size=inner, head_dim=dim, qk_norm=True)
@@ -187,7 +230,7 @@ def test_of_equal_logits_the_first_wins_and_nan_is_told(best_library: Library) -
 
 @pytest.mark.parametrize(
     ("tokens", "start", "table"),
-    [([131], 0, [0]), ([-1], 0, [0]), ([1], 16, [0]), ([1], 0, [10**9]), ([1], 0, [-1]), ([1], 600, list(range(40)))],
+    [([131], 0, [0]), ([-1], 0, [0]), ([1], 16, [0]), ([1], 0, [10**9]), ([1], 0, [-1]), ([1], 650, list(range(41)))],
 )
 def test_what_would_reach_outside_is_refused(
     best_library: Library, tokens: list[int], start: int, table: list[int]
