@@ -23,7 +23,7 @@ from engine.messages import (
 from enginectl.errors import CtlError
 from enginectl.supervisor.hold import Hold
 from enginectl.supervisor.inflight import Flight
-from enginectl.supervisor.ledger import Ledger, NotResumable, rest_of
+from enginectl.supervisor.ledger import Asked, Ledger, NotResumable, rest_of
 from enginectl.text import count
 
 if TYPE_CHECKING:
@@ -199,7 +199,10 @@ class Traffic:
         for client, call_id in [key for key in self._calls if key not in self._kept]:
             self._fail_call(client, call_id, text)
         self._orphaned.clear()
-        if not self.hold.is_holding:
+        if self.hold.is_holding:
+            for name, asked in list(self.ledger.items.items()):
+                self._rest_of(name, asked)  # who has nothing to wait for hears it now
+        else:
             for flight in self._daemon.inflight.end_all():
                 self.ledger.end(flight.id)
                 if flight.client != self._daemon.relay.own.index:
@@ -210,17 +213,15 @@ class Traffic:
         if not self.hold.is_holding:
             return
         daemon = self._daemon
-        moves_seed = not daemon.kind.draws_by_position
         seats = {seat.index: seat for seat in daemon.relay.seats}
         resumed = sum(bool(asked.token_ids) for asked in self.ledger.items.values())
         for name, asked in list(self.ledger.items.items()):
-            flight = daemon.inflight.flights.get(name)
+            frames = self._rest_of(name, asked)
             try:
-                daemon.relay.send(seats[asked.seat], rest_of(asked, self.hold.sampled, moves_seed=moves_seed))
-            except NotResumable as error:
-                self._drop(name, flight, f"the engine was replaced and this request cannot be resumed: {error}")
+                if frames is not None:
+                    daemon.relay.send(seats[asked.seat], frames)
             except CtlError as error:
-                self._drop(name, flight, error.message)
+                self._drop(name, error.message)
         kept, self._kept = self._kept, {}
         for seat, call, frames in kept.values():
             self._send_call(seat, call, frames)
@@ -229,7 +230,17 @@ class Traffic:
             "hold", f"released after {held:.1f} s: {count(len(self.ledger.items), 'request')}, {resumed} resumed"
         )
 
-    def _drop(self, name: str, flight: Flight | None, text: str) -> None:
+    def _rest_of(self, name: str, asked: Asked) -> list[bytes] | None:
+        """What its successor is sent; None when it cannot go on, which its client has heard then."""
+        moves_seed = not self._daemon.kind.draws_by_position
+        try:
+            return rest_of(asked, self.hold.sampled, moves_seed=moves_seed)
+        except NotResumable as error:
+            self._drop(name, f"the engine is replaced and this request cannot be resumed: {error}")
+            return None
+
+    def _drop(self, name: str, text: str) -> None:
+        flight = self._daemon.inflight.flights.get(name)
         if flight is not None:
             self.end(flight, text)
         self.ledger.end(name)

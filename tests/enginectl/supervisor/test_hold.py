@@ -148,17 +148,20 @@ def _start(rig: Rig, settings: EngineSettings, frontend: RawFrontend) -> Engine:
     return engine
 
 
-def test_sampled_requests_fail_where_that_was_asked_for(rig: Rig) -> None:
+def test_sampled_requests_fail_at_once_where_that_was_asked_for(rig: Rig) -> None:
+    """Before there is a successor: there is nothing that they would wait for."""
     with RawFrontend() as frontend:
-        settings = join_settings(rig, frontend.handshake_address, restart="on-failure", env=SLOW)
+        slow = {**SLOW, "PACED_LOAD_S": "3"}
+        settings = join_settings(rig, frontend.handshake_address, restart="on-failure", env=slow)
         settings.hold, settings.hold_sampled = True, "fail"
         engine = _start(rig, settings, frontend)
         frontend.add("sampled", PROMPT, max_tokens=TOKENS, ignore_eos=True, temperature=0.7)
         frontend.add("greedy", PROMPT, max_tokens=TOKENS, ignore_eos=True)
         frontend.pump(lambda: begun(frontend, 2), what="running")
         kill(engine)
+        sampled = frontend.collect("sampled", 60.0)
+        assert engine.status().held == 1
         assert frontend.collect("greedy", 60.0).finish_reason == FinishReason.LENGTH
-        sampled = frontend.collect("sampled")
         assert sampled.finish_reason == FinishReason.ERROR and "it is sampled" in str(sampled.stop_reason)
 
 
