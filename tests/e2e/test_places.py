@@ -62,13 +62,13 @@ def test_root_puts_nothing_into_the_home_of_another(tmp_path: Path) -> None:
             assert result.document["schema"]
         assert ctl("-o", "json", "status", "nobody").document["exit"] == 4
         assert list(home.iterdir()) == []
+        for setting in ("ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR"):
+            theirs = ctl.runtime / setting.lower()[10:]  # short: the path of a socket has 107 bytes
+            theirs.mkdir(mode=0o700)
+            os.chown(theirs, 12345, 12345)
+            refused = ctl("start", "t", "--model", str(ctl.make_model()), **{setting: str(theirs)})
+            assert (refused.code, f"refusing {theirs}: it belongs to" in refused.err) == (2, True), refused.err
+            assert "sudo -u '#12345'" in refused.err and "chown" not in refused.err
+            assert list(theirs.iterdir()) == []
     finally:
         ctl.close()
-    for setting in ("ENGINECTL_STATE_DIR", "ENGINECTL_RUNTIME_DIR"):
-        theirs = tmp_path / setting
-        theirs.mkdir(mode=0o700)
-        os.chown(theirs, 12345, 12345)
-        refused = ctl("start", "t", "--model", str(ctl.make_model()), **{setting: str(theirs)})
-        assert (refused.code, f"refusing {theirs}: it belongs to" in refused.err) == (2, True), refused.err
-        assert "sudo -u '#12345'" in refused.err and "chown" not in refused.err
-        assert list(theirs.iterdir()) == []

@@ -120,7 +120,7 @@ def test_suspend_and_continue(peer: Peer, by_key: bool) -> None:
         else:
             os.kill(screen.job, signal.SIGTSTP)
         wait_until(lambda: _state(screen.job) == "T", what="a stopped process")
-        assert screen.is_restored
+        wait_until(lambda: screen.is_restored, what="all that it wrote before it stopped")
         entered = screen.output.count(ENTER)
         screen.type(b"\n")
         wait_until(lambda: screen.output.count(ENTER) == entered + 1, what="the screen taken again")
