@@ -13,6 +13,7 @@ from pathlib import Path
 from enginectl import config
 from enginectl.config import Layer, Value
 from enginectl.context import DEFAULT_NAME, with_suggestion
+from enginectl.dirs import state_root, verify_looked
 from enginectl.errors import NoSuchEngine, StartFailed, UsageError
 from enginectl.models import DEFAULT_LABEL, DEFAULT_MODEL, resolve_model
 from enginectl.output import Output
@@ -72,6 +73,7 @@ def ask(
         if value is not None:
             flags[key] = Value(value, "flag")
     environment = config.environment_layer(os.environ)
+    verify_looked(state_root())
     recorded = load_settings(name)
     if model is None:
         check_readable(name)

@@ -47,7 +47,8 @@ def directories() -> Iterator[Finding]:
         ("runtime directory", dirs.runtime_root(), dirs.RUNTIME_SETTING),
     ):
         try:
-            yield Finding(check, "ok", _directory(root, setting))
+            why = dirs.passed_over() if setting == dirs.RUNTIME_SETTING else ""
+            yield Finding(check, "ok", _directory(root, setting) + (f"; {why}" if why else ""))
         except CtlError as error:
             found = error.message + (f" ({error.cause})" if error.cause else "")
             yield Finding(check, "fail", found, "; or ".join(error.try_) or f"set {setting}")
@@ -65,6 +66,7 @@ def _directory(root: Path, setting: str) -> str:
     if os.path.lexists(root):
         dirs.verify_root(root, setting)
         return f"{root}, mode {stat.S_IMODE(os.lstat(root).st_mode):o}"
+    dirs.refuse_base_of_another(root)
     parent = next(path for path in root.parents if path.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise CtlError(

@@ -42,12 +42,11 @@ def run(args: list[str]) -> int:
     """Parses and runs one command line; returns its exit code. Raises CtlError."""
     import typer
 
-    from enginectl.dirs import absolute_places, own_home
+    from enginectl.dirs import absolute_places
     from enginectl.group import CONTEXT_SETTINGS, HELP, VerbGroup, click_errors, help_lines, parse_error
+    from enginectl.owners import use_own_places
 
-    if (home := own_home()) is not None:
-        out.say(f"note: HOME is {os.environ['HOME']}, which is not root's; {home} is used")
-        os.environ["HOME"] = home
+    out.say(*use_own_places())
     os.environ.update(absolute_places())
     args = _strip_global_output(args)
     if not args:

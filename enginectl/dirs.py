@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
 import stat
 import zlib
 from pathlib import Path
 
 from enginectl.errors import BadRuntimeDir, UsageError
+from enginectl.owners import home_of, owner_name, sudo
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 SOCKET_PATH_BYTES = 107
@@ -41,19 +43,6 @@ def absolute_places() -> dict[str, str]:
         ) from None
 
 
-def own_home() -> str | None:
-    """Root's own home while HOME is somebody else's, as under `sudo -E`: what root made in there its owner could
-    neither use nor remove. None when HOME will do."""
-    given = os.environ.get("HOME")
-    if os.geteuid() or not given:
-        return None
-    try:
-        owner, own = os.stat(given).st_uid, pwd.getpwuid(0).pw_dir
-    except (OSError, KeyError):
-        return None
-    return own if owner and os.path.isdir(own) else None
-
-
 def check_name(name: str) -> str:
     """The name itself. Raises UsageError when an engine cannot be called that."""
     if NAME_PATTERN.fullmatch(name) is None:
@@ -78,11 +67,26 @@ def runtime_root() -> Path:
     """The runtime directory; not created here. An XDG_RUNTIME_DIR that is not a directory of ours is passed over."""
     if given := os.environ.get(RUNTIME_SETTING):
         return Path(given).absolute()
-    if base := os.environ.get("XDG_RUNTIME_DIR"):
-        root = Path(base).absolute()
-        if root.is_dir() and root.stat().st_uid == os.geteuid() and os.access(root, os.W_OK | os.X_OK):
-            return root / "enginectl"
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if base and not passed_over():
+        return Path(base).absolute() / "enginectl"
     return Path(f"/tmp/enginectl-{os.geteuid()}")
+
+
+def passed_over() -> str:
+    """Why XDG_RUNTIME_DIR is not used; empty when it is, or is not wanted."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if not base or os.environ.get(RUNTIME_SETTING):
+        return ""
+    try:
+        owner = os.stat(base).st_uid
+    except OSError as error:
+        return f"XDG_RUNTIME_DIR {base}: {_reason(error)}"
+    if owner != os.geteuid():
+        return f"XDG_RUNTIME_DIR {base} belongs to {owner_name(owner)} (uid {owner})"
+    if not (os.path.isdir(base) and os.access(base, os.W_OK | os.X_OK)):
+        return f"XDG_RUNTIME_DIR {base} is no directory that can be written"
+    return ""
 
 
 def _home() -> Path | None:
@@ -119,6 +123,8 @@ def _fits(root: Path, name: str) -> bool:
 
 def make_root(path: Path, setting: str) -> Path:
     """Creates a root directory, or checks the one that is there: ours, no link, writable by nobody else."""
+    if setting == STATE_SETTING:
+        refuse_base_of_another(path)
     if path.parent.name.startswith("enginectl-") and path.parent.parent == Path("/tmp"):
         make_root(path.parent, setting)
     _make(path, setting, parents=True)
@@ -145,6 +151,75 @@ def verify_private(path: Path, setting: str) -> bool:
     return True
 
 
+def verify_looked(root: Path) -> None:
+    """Whether the state directory may be looked into: that nothing is there is an answer, that it is somebody else's or
+    closed is none. Raises BadRuntimeDir."""
+    for path in (root, root / "engines"):
+        try:
+            owner = os.stat(path).st_uid
+        except PermissionError:
+            raise _behind_closed(path) from None
+        except OSError:
+            return
+        if owner != os.geteuid():
+            raise _of_another(path, STATE_SETTING, owner)
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise _closed(path, STATE_SETTING)
+
+
+def refuse_base_of_another(path: Path) -> None:
+    """Root makes no state directory in the XDG directory of another user, as `sudo -E` hands it on: its owner could
+    neither use nor remove it. One that was named with our own setting is meant."""
+    base = os.environ.get("XDG_STATE_HOME")
+    if os.geteuid() or not base or os.environ.get(STATE_SETTING) or os.path.lexists(path):
+        return
+    there = next(parent for parent in path.parents if parent.exists())
+    if owner := there.stat().st_uid:
+        raise BadRuntimeDir(
+            f"refusing to make {path}: {there} belongs to {owner_name(owner)} (uid {owner}), you are root",
+            cause=f"XDG_STATE_HOME is {base}",
+            try_=[_as_user(owner), "env -u XDG_STATE_HOME enginectl ...", _remedy(STATE_SETTING)],
+        )
+
+
+def _as_user(uid: int) -> str:
+    """The command that asks about the state directory as whoever owns it."""
+    home = home_of(uid)
+    is_usual = home is not None and state_root() == home / ".local" / "state" / "enginectl"
+    return f"{sudo(uid)} {'' if is_usual else f'env {STATE_SETTING}={shlex.quote(str(state_root()))} '}enginectl ..."
+
+
+def _of_another(path: Path, setting: str, owner: int) -> BadRuntimeDir:
+    """To take it from an owner whose engine may run is never the way; what root left in a place of ours may be taken
+    once nothing runs there."""
+    who = f"{owner_name(owner)} (uid {owner}), you are {owner_name(os.geteuid())} (uid {os.geteuid()})"
+    tries = [_as_user(owner) if setting == STATE_SETTING else f"{sudo(owner)} enginectl ...", _remedy(setting)]
+    if owner == 0 and os.geteuid() and os.stat(path.parent).st_uid == os.geteuid():
+        tries.insert(1, f"when nothing of theirs runs there: sudo chown -R {os.geteuid()} {shlex.quote(str(path))}")
+    return BadRuntimeDir(f"refusing {path}: it belongs to {who}", try_=tries)
+
+
+def _behind_closed(path: Path) -> BadRuntimeDir:
+    door = next(parent for parent in path.parents if _is_there(parent))
+    owner = os.stat(door).st_uid
+    if owner == os.geteuid():
+        return BadRuntimeDir(
+            f"cannot look into {path}: {door} is closed", try_=[f"chmod u+rwx {shlex.quote(str(door))}"]
+        )
+    return BadRuntimeDir(
+        f"cannot look into {path}: {door} belongs to {owner_name(owner)} (uid {owner}) and is closed to you",
+        try_=[_as_user(owner), _remedy(STATE_SETTING)],
+    )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except OSError:
+        return False
+    return True
+
+
 def _make(path: Path, setting: str, *, parents: bool) -> None:
     try:
         if parents:
@@ -167,9 +242,7 @@ def _verify(path: Path, setting: str, *, forbidden: int, wanted: int = os.R_OK |
     if not stat.S_ISDIR(seen.st_mode):
         raise BadRuntimeDir(f"refusing {path}: it is not a directory", try_=[_remedy(setting)])
     if seen.st_uid != os.geteuid():
-        who = f"{owner_name(seen.st_uid)} (uid {seen.st_uid}), you are uid {os.geteuid()}"
-        fix = f"sudo chown -R {os.geteuid()} {path}" if os.geteuid() else f"sudo -u '#{seen.st_uid}' enginectl ..."
-        raise BadRuntimeDir(f"refusing {path}: it belongs to {who}", try_=[fix, _remedy(setting)])
+        raise _of_another(path, setting, seen.st_uid)
     if seen.st_mode & forbidden:
         mode = oct(stat.S_IMODE(seen.st_mode))
         raise BadRuntimeDir(f"refusing {path}: others may enter or write it (mode {mode})", try_=[f"chmod 700 {path}"])
@@ -187,13 +260,6 @@ def _closed(path: Path, setting: str) -> BadRuntimeDir:
         return BadRuntimeDir(f"refusing {path}: its file system is mounted read-only", try_=[_remedy(setting)])
     word = "writable" if os.access(path, os.R_OK | os.X_OK) else "readable"
     return BadRuntimeDir(f"refusing {path}: it is not {word}", try_=[f"chmod 700 {path}", _remedy(setting)])
-
-
-def owner_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return "nobody known"
 
 
 def _reason(error: OSError) -> str:

@@ -159,7 +159,8 @@ ERRORS: dict[str, ErrorHelp] = {
         Exit.USAGE,
         "the state or runtime directory cannot be used",
         "It is not yours, is readable by others, cannot be created, or its path is too long for a socket (107 bytes). "
-        "Only `start` has to write there; looking and stopping work in one that is mounted read-only.",
+        "Only `start` has to write there; looking and stopping work in one that is mounted read-only. In the directory "
+        "of another user no verb says anything of engines, root's included: `sudo -u OWNER enginectl ...` does.",
         "Set ENGINECTL_RUNTIME_DIR or ENGINECTL_STATE_DIR to a short directory that is yours alone.",
     ),
     "E1502": ErrorHelp(

@@ -26,6 +26,7 @@ from enginectl.dirs import (
     runtime_name,
     runtime_root,
     state_root,
+    verify_looked,
     verify_private,
 )
 from enginectl.errors import BadRuntimeDir, NoSuchEngine, UsageError
@@ -197,8 +198,9 @@ class EngineEntry:
 
     @classmethod
     def read(cls, name: str) -> EngineEntry:
-        """Of any name, known or not."""
+        """Of any name, known or not. Raises BadRuntimeDir where somebody else's engines are kept."""
         paths = paths_of(name)
+        verify_looked(state_root())
         there = verify_private(paths.state, STATE_SETTING) and os.path.lexists(paths.record)
         record = read_record(paths.record) if there else None
         supervisor, is_held = _keeper(paths, record)
@@ -327,7 +329,9 @@ def known_names() -> list[str]:
 
 def list_engines() -> list[EngineEntry]:
     """All engines of this user and state directory, by name. One whose directory cannot be trusted is left out, so
-    that it hides no other; named on its own, it is refused with the reason."""
+    that it hides no other; named on its own, it is refused with the reason. Raises BadRuntimeDir where the state
+    directory is somebody else's: that none of ours is in it would be no answer."""
+    verify_looked(state_root())
     entries = []
     for name in known_names():
         try:

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from enginectl.context import DEFAULT_NAME, one_name, with_suggestion
-from enginectl.dirs import RUNTIME_SETTING, STATE_SETTING, check_name, owner_name, state_root
+from enginectl.dirs import RUNTIME_SETTING, STATE_SETTING, check_name, state_root
 from enginectl.errors import NoSuchEngine
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 from enginectl.output import out
+from enginectl.owners import owner_name
 from enginectl.rundir import known_names, load_settings
 from enginectl.settings import EngineSettings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enginectl import __version__
+from enginectl.errors import BadRuntimeDir
 from enginectl.options import Format, OutputOption
 from enginectl.output import out
 
@@ -16,11 +17,13 @@ def command(output: OutputOption = Format.text) -> None:
     from enginectl.control import CONTROL_VERSION
     from enginectl.rundir import list_engines
 
-    engines = {
-        entry.name: entry.record.supervisor_version
-        for entry in list_engines()
-        if entry.liveness == "running" and entry.record is not None
-    }
+    engines = {}
+    try:
+        for entry in list_engines():
+            if entry.liveness == "running" and entry.record is not None:
+                engines[entry.name] = entry.record.supervisor_version
+    except BadRuntimeDir as error:
+        out.error_text(error)
     out.document(
         "Version",
         {"version": __version__, "control": CONTROL_VERSION, "python": platform.python_version(), "engines": engines},
