@@ -17,6 +17,7 @@ from enginectl.errors import EngineDied, NotRunning, Unreachable
 from enginectl.log_reader import last_lines
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 from enginectl.output import out
+from enginectl.reader import check_reader
 from enginectl.rundir import EngineEntry
 from enginectl.text import one_line
 
@@ -45,6 +46,7 @@ def command(
         seq = events[-1].seq if events else 0
         while follow:
             time.sleep(POLL_S)
+            check_reader()
             try:
                 events = connected.events(limit=1000, since_seq=seq)
             except (EngineDied, Unreachable, NotRunning):

@@ -11,6 +11,7 @@ from enginectl.errors import NoSuchEngine
 from enginectl.log_reader import end_of, follow, last_lines
 from enginectl.options import EngineOption, Format, NameArgument, OutputOption
 from enginectl.output import out
+from enginectl.reader import check_reader
 from enginectl.rundir import EngineEntry
 from enginectl.text import printable
 
@@ -43,9 +44,15 @@ def command(
     for line in found:
         _show(line)
     if follow_ and running and not previous:
-        for line in follow(path, offset, lambda: EngineEntry.read(entry.name).liveness in ("running", "lost")):
+        for line in follow(path, offset, lambda: _goes_on(entry)):
             _show(line)
     return None
+
+
+def _goes_on(entry: EngineEntry) -> bool:
+    """Raises BrokenPipeError when nobody reads any more."""
+    check_reader()
+    return EngineEntry.read(entry.name).liveness in ("running", "lost")
 
 
 def _has_ended(entry: EngineEntry) -> bool:

@@ -45,6 +45,14 @@ def test_a_pipe_that_closes_ends_quietly(served: Ctl, args: Sequence[str]) -> No
     assert result.stderr in ("", "nothing in flight\n")
 
 
+@pytest.mark.parametrize("verb", ["events", "logs"])
+def test_who_follows_in_silence_ends_with_its_reader(served: Ctl, verb: str) -> None:
+    """Nothing more happens to the engine: no write would tell."""
+    result = shell(served, f"$E {verb} t -f | head -1; echo ${{PIPESTATUS[0]}}")
+    assert result.stdout.splitlines()[-1] == "0"
+    assert result.stderr == ""
+
+
 def test_a_closed_stdout_is_said_in_one_line(served: Ctl) -> None:
     result = shell(served, "$E status >&-; echo $? >&2")
     assert result.stderr.splitlines() == ["note: stdout is closed; what would have been printed there is lost", "0"]
