@@ -9,7 +9,6 @@ import os
 import sys
 from pathlib import Path
 
-import platformdirs
 from msgspec import Struct
 
 from engine.errors import ModelError
@@ -30,10 +29,13 @@ class StoredModel(Struct, frozen=True, kw_only=True):
 
 
 def models_root() -> Path:
-    """ENGINECTL_CACHE_DIR/models, or the user's cache directory; not created here."""
-    given = os.environ.get(CACHE_SETTING)
-    base = Path(given).absolute() if given else Path(platformdirs.user_cache_dir("enginectl"))
-    return base / "models"
+    """ENGINECTL_CACHE_DIR/models, or in the user's cache directory; not created here. A user without a home has one in
+    /tmp, where `enginectl` looks for it too."""
+    if given := os.environ.get(CACHE_SETTING):
+        return Path(given).absolute() / "models"
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    root = Path(base) / "enginectl"
+    return (root if root.is_absolute() else Path(f"/tmp/enginectl-{os.geteuid()}/cache")) / "models"
 
 
 def list_models(root: Path | None = None) -> list[StoredModel]:

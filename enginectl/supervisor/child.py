@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from enginectl.identity import ProcessId, identify, read_stat, send_signal, session_members
+from enginectl.models import CACHE_SETTING, cache_root
 from enginectl.settings import EngineSettings, Scalar
 from enginectl.supervisor import vllm
 from enginectl.supervisor.loop import Future, Loop
@@ -66,7 +67,9 @@ def _argument(key: str, value: Scalar) -> list[str]:
 
 
 def engine_environment(settings: EngineSettings) -> dict[str, str]:
-    environment = {**os.environ, **settings.env, "PYTHONUNBUFFERED": "1"}
+    """With the cache that models were found in: the engine keeps its compiled code there, and need not guess."""
+    places = {CACHE_SETTING: str(cache_root())}
+    environment = {**places, **os.environ, **settings.env, "PYTHONUNBUFFERED": "1"}
     if settings.gpus is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, settings.gpus))
     return environment

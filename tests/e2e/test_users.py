@@ -4,6 +4,7 @@ nobody is told to take what is another's, and nobody leaves something there."""
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.ctl import Ctl
 from tests.support.other_user import UID, as_other, place
+from tests.support.tiny_model import make_tiny_model
 
 __all__ = ["place"]
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(os.geteuid() != 0, reason="two users, and one of them is root")]
@@ -85,3 +87,24 @@ def test_what_root_left_in_the_place_of_a_user_is_said_to_that_user(place: Path)
         assert ask == f"sudo -u root env ENGINECTL_STATE_DIR={place}/enginectl enginectl ..."
         assert take == f"when nothing of theirs runs there: sudo chown -R {UID} {place}/enginectl"
     assert stat.S_IMODE((place / "enginectl").stat().st_mode) == 0o700
+
+
+def test_a_user_without_a_name_and_a_home_starts_an_engine(place: Path) -> None:
+    """In /tmp: the engine looks for compiled code there too, and needs no home for it."""
+    home = Path(f"/tmp/enginectl-{UID}")
+    assert not home.exists()
+    model = make_tiny_model(place / "tiny")
+    for file in model.iterdir():
+        file.chmod(0o644)
+    words = ("start", "t", "--model", str(model), "--set", "num_gpu_blocks=64", "--timeout", "80s")
+    try:
+        started = as_other(*words, PATH=str(place), OMP_NUM_THREADS="1")  # no compiler there
+        assert started.code == 0, started.err
+        (pid,) = as_other("status", "t", "-p", "process.pid").out.split()
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        assert f"ENGINECTL_CACHE_DIR={home}/cache".encode() in environ
+        assert not [entry for entry in environ if entry.startswith(b"HOME=")]
+        assert as_other("stop", "t", "--yes").code == 0
+    finally:
+        as_other("kill", "t", "--yes")
+        shutil.rmtree(home, ignore_errors=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from engine.model.store import list_models, models_root
+from enginectl.models import models_root as cli_models_root
 from tests.support.tiny_model import make_tiny_model
 
 
@@ -29,3 +33,12 @@ def test_models_are_listed_and_broken_ones_say_why(tmp_path: Path) -> None:
 def test_no_store_is_an_empty_list(tmp_path: Path) -> None:
     assert list_models(tmp_path / "none") == []
     assert models_root().name == "models"
+
+
+def test_a_user_without_a_home_has_its_models_in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ENGINECTL_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert models_root() == cli_models_root() == Path(f"/tmp/enginectl-{os.geteuid()}/cache/models")
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert models_root() == cli_models_root() == Path("/home/anna/.cache/enginectl/models")
