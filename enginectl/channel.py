@@ -1,13 +1,10 @@
 """One conversation with a supervisor: requests go out, replies, items and errors come back.
 
-Owns a DEALER (or a SUB) and its context. Blocks the calling thread, with a deadline: connect, reply and the whole
-operation each have their own, and the error names the one that passed. Dies by close(), which never waits."""
+Owns a DEALER (or a SUB), opened with the first request. Blocks the calling thread, with a deadline: connect, reply and
+the whole operation each have their own, and the error names the one that passed. Dies by close(), which never waits."""
 
 from __future__ import annotations
 
-import os
-import socket
-import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +16,9 @@ import zmq
 from msgspec import Struct
 
 from enginectl import __version__
+from enginectl.connection import check_listening, open_socket
 from enginectl.control import BEAT_S, ControlReply, ControlRequest, EngineView, ErrorInfo
-from enginectl.envelope import MAX_MESSAGE_BYTES, decode_reply, encode, error_from, pack
+from enginectl.envelope import decode_reply, encode, error_from, pack
 from enginectl.errors import Bug, CtlError, Deadline, EngineDied, UnknownVerb
 from enginectl.identity import ProcessId, is_alive, is_stopped
 from enginectl.silence import unreachable
@@ -29,9 +27,11 @@ T = TypeVar("T")
 E = TypeVar("E")
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
-HEARTBEAT_MS = 2000
-LOOK_MS = 250
-"""How often a wait looks whether the supervisor still lives."""
+BUSY_S = 30.0
+"""For the rest of an answer that has begun, of a supervisor that lives and is not stopped: it gets no turn, and what it
+does for this caller would be lost."""
+LOOK_MS, LATER_LOOK_MS = 250, 1000
+"""How often a wait looks whether the supervisor still lives: at first, and once it has answered."""
 LAST_WORDS_MS = 100
 """What it sent before it ended may still be on its way."""
 
@@ -56,9 +56,15 @@ class ControlClient:
         self.on_quiet: Callable[[float], None] | None = None
         """Called while nothing comes, with the seconds since something did; beats do not count."""
         self._next_id = 0
-        _probe(self.path, self.name, supervisor, connect_timeout_s)
-        self._context = zmq.Context()
-        self._socket = _open(self._context, zmq.DEALER, self.path)
+        check_listening(self.path, self.name, supervisor, connect_timeout_s)
+        self._opened: zmq.Socket[bytes] | None = None
+
+    @property
+    def _socket(self) -> zmq.Socket[bytes]:
+        """Who only has streams, each on a connection of its own, needs none here."""
+        if self._opened is None:
+            self._opened = open_socket(zmq.DEALER, self.path)
+        return self._opened
 
     def request(self, verb: str, args: Struct, result_type: type[T], timeout_s: float | None = None) -> T:
         """One request, one reply. `timeout_s`: the whole operation; None leaves it to the reply deadline, which beats
@@ -97,13 +103,17 @@ class ControlClient:
     def _replies(self, verb: str, number: int, timeout_s: float | None) -> Iterator[ControlReply]:
         """Replies to `number` up to the last, beats left out. Late answers to earlier requests are discarded."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        patience_s = max(self.reply_timeout_s, 2 * BEAT_S)
         heard = told = time.monotonic()
         first = True
         while True:
-            limit = heard + (self.reply_timeout_s if first else patience_s)
+            limit = heard + self._patience_s(first)
             wait_s = (limit if end is None else min(limit, end)) - time.monotonic()
-            if not self._socket.poll(max(0, min(LOOK_MS, int(wait_s * 1000) + 1))):
+            look_ms = max(0, min(LOOK_MS if first else LATER_LOOK_MS, int(wait_s * 1000) + 1))
+            asked = time.monotonic()
+            if not self._socket.poll(look_ms):
+                # how much longer than asked it took was our own wait for a turn, not the supervisor's silence
+                heard += max(0.0, time.monotonic() - asked - look_ms / 1000)
+                limit = heard + self._patience_s(first)
                 if self._is_orphaned() and not self._socket.poll(LAST_WORDS_MS):
                     raise self._silence(verb, time.monotonic() - heard)
                 if end is not None and time.monotonic() >= end:
@@ -124,6 +134,12 @@ class ControlClient:
                 told = time.monotonic()
             if reply.kind in ("reply", "end"):
                 return
+
+    def _patience_s(self, first: bool) -> float:
+        if first:
+            return self.reply_timeout_s
+        patience_s = max(self.reply_timeout_s, 2 * BEAT_S)
+        return patience_s if self.supervisor is None or is_stopped(self.supervisor) else max(BUSY_S, patience_s)
 
     def _is_orphaned(self) -> bool:
         return self.supervisor is not None and not is_alive(self.supervisor)
@@ -162,7 +178,8 @@ class ControlClient:
 
     def close(self) -> None:
         """Never waits; safe to call twice."""
-        self._context.destroy(linger=0)
+        if self._opened is not None:
+            self._opened.close(0)
 
     def __enter__(self) -> ControlClient:
         return self
@@ -225,8 +242,7 @@ class StatsStream:
     """EngineViews as stats.sock publishes them: lossy, the youngest only. Missing supervisors are waited for."""
 
     def __init__(self, path: Path | str) -> None:
-        self._context = zmq.Context()
-        self._socket = _open(self._context, zmq.SUB, Path(path), subscribe=True)
+        self._socket = open_socket(zmq.SUB, Path(path), subscribe=True)
         self._decoder = msgspec.msgpack.Decoder(EngineView)
 
     def read(self, timeout_s: float = 0.0) -> EngineView | None:
@@ -244,42 +260,7 @@ class StatsStream:
         return int(self._socket.getsockopt(zmq.FD))
 
     def close(self) -> None:
-        self._context.destroy(linger=0)
-
-
-def _open(
-    context: zmq.Context[zmq.Socket[bytes]], kind: int, path: Path, *, subscribe: bool = False
-) -> zmq.Socket[bytes]:
-    sock = context.socket(kind)
-    sock.setsockopt(zmq.LINGER, 0)
-    sock.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-    sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
-    sock.setsockopt(zmq.RECONNECT_IVL, 200)
-    if subscribe:
-        sock.setsockopt(zmq.CONFLATE, 1)
-        sock.setsockopt(zmq.SUBSCRIBE, b"")
-    else:
-        sock.setsockopt(zmq.RCVHWM, 10_000)
-    sock.connect(f"ipc://{path}")
-    return sock
-
-
-def _probe(path: Path, name: str, supervisor: ProcessId | None, timeout_s: float) -> None:
-    """Whether somebody listens: zmq would connect to nothing for ever. Raises Unreachable."""
-    try:
-        seen = os.lstat(path)
-        if not stat.S_ISSOCK(seen.st_mode) or seen.st_uid not in (os.geteuid(), 0):
-            raise unreachable(name, supervisor, f"{path} is not a socket of yours")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(timeout_s)
-            probe.connect(str(path))
-    except BlockingIOError:
-        return  # somebody listens and many connect at once; zmq tries again
-    except TimeoutError:
-        raise unreachable(name, supervisor, f"no connection to {path} within {timeout_s:.1f} s") from None
-    except OSError as error:
-        raise unreachable(name, supervisor, f"{path}: {error.strerror or error}") from None
+        self._socket.close(0)
 
 
 def _decode(frame: bytes, verb: str) -> ControlReply:

@@ -5,6 +5,7 @@ it may have been given to another process since it was written down."""
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from pathlib import Path
@@ -60,10 +61,16 @@ def read_stat(pid: int) -> ProcStat | None:
 
 
 def boot_id() -> str:
+    """The same for the life of any process; empty where the kernel does not tell."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return _read_boot_id()
     except OSError:
         return ""
+
+
+@functools.cache
+def _read_boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def identify(pid: int) -> ProcessId | None:
@@ -77,7 +84,9 @@ def is_alive(who: ProcessId | None) -> bool:
     if who is None or who.boot_id != boot_id():
         return False
     stat = read_stat(who.pid)
-    return stat is not None and stat.start_time == who.start_time and stat.state not in "ZX"
+    if stat is None:  # a caller that may open no more files cannot read it, and it lives all the same
+        return os.path.exists(f"/proc/{who.pid}/stat")
+    return stat.start_time == who.start_time and stat.state not in "ZX"
 
 
 def is_stopped(who: ProcessId | None) -> bool:

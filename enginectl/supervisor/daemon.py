@@ -30,6 +30,7 @@ from enginectl.supervisor.api_server import ApiServer
 from enginectl.supervisor.bridge import Bridge
 from enginectl.supervisor.calls import Calls
 from enginectl.supervisor.child import Child, StatusLine, reap_orphans
+from enginectl.supervisor.crowd import Crowd
 from enginectl.supervisor.draining import Drain
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.exporter import Exporter
@@ -84,6 +85,7 @@ class Daemon:
         self.engine_log = RotatingFile(paths.engine_log)
         self.events = EventLog(self.write_log)
         self.inflight = InflightTable()
+        self.crowd = Crowd(self.loop, self.events, settings.name)
         self.consumers: dict[str, Callable[[EngineCoreOutput], None]] = {}
         self.book = StatsBook()
         self.flight = FlightRing()

@@ -14,6 +14,7 @@ import zmq
 from msgspec import Raw, Struct
 
 from engine.messages import NIL
+from enginectl.connection import HEARTBEAT_LIMIT_MS, HEARTBEAT_MS
 from enginectl.control import BEAT_S, ControlReply, ControlRequest
 from enginectl.envelope import MAX_MESSAGE_BYTES, decode_request, encode, error_info, pack
 from enginectl.errors import CtlError
@@ -183,8 +184,8 @@ class Endpoint:
         self.socket = context.socket(kind)
         self.socket.setsockopt(zmq.LINGER, 1000)
         self.socket.setsockopt(zmq.BACKLOG, BACKLOG)
-        self.socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
-        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_LIMIT_MS)
         self._inode = 0
 
     def bind(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from enginectl.envelope import decode_request, encode, error_from, error_info, p
 from enginectl.errors import CtlError, Deadline, EngineDied, Exit, NoSuchEngine, NotRunning, Unreachable, WrongState
 from enginectl.identity import ProcessId, boot_id, identify
 
-Answer = Callable[[int, str], list[ControlReply]]
+Answer = Callable[[int, str], Iterable[ControlReply]]
 
 
 @contextmanager
@@ -149,6 +149,26 @@ def test_a_silent_supervisor_is_named_with_what_is_known(tmp_path: Path) -> None
     assert f"(pid {os.getpid()}) is alive and does not answer" in caught.value.cause
     assert "no answer to status in 0.2 s (socket present)" in caught.value.cause
     assert caught.value.try_[0] == "enginectl kill t"
+
+
+def test_an_answer_that_has_begun_is_waited_for_while_its_supervisor_gets_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("enginectl.channel.BEAT_S", 0.05)
+
+    def slow(number: int, verb: str) -> Iterator[ControlReply]:
+        yield ControlReply(id=number, kind="item", data=pack(VIEW))
+        threading.Event().wait(1.0)  # ten times what silence may last otherwise
+        yield ControlReply(id=number, kind="end", data=pack(VIEW))
+
+    def views(supervisor: ProcessId | None) -> int:
+        with ControlClient(tmp_path / "c", supervisor=supervisor, reply_timeout_s=0.1) as client:
+            return len(list(client.stream("watch", WatchArgs(), EngineView, EngineView)))
+
+    with supervisor(tmp_path / "c", slow):
+        assert views(identify(os.getpid())) == 1
+        with pytest.raises(Unreachable):  # nobody knows whether it lives
+            views(None)
 
 
 def test_a_supervisor_that_ended_meanwhile_is_said_to_be_dead(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from enginectl.control_verbs import Array, GenerateArgs, GenerateChunk, Generate
 from enginectl.envelope import pack
 from enginectl.errors import Conflict, GenerationFailed, UsageError
 from enginectl.supervisor.inflight import Flight
-from enginectl.supervisor.loop import Future
+from enginectl.supervisor.loop import Cancelled, Future
 
 if TYPE_CHECKING:
     from enginectl.supervisor.daemon import Daemon
@@ -25,6 +25,7 @@ MAX_ID_CHARS = 200
 
 
 async def handle(daemon: Daemon, session: Session, args: GenerateArgs) -> None:
+    daemon.crowd.check_room(len(daemon.consumers))
     request = _request(daemon, args)
     flight = daemon.traffic.add(daemon.relay.own, request, encode_request(request, daemon.relay.dialect))
     finished: Future[EngineCoreOutput] = Future()
@@ -32,6 +33,9 @@ async def handle(daemon: Daemon, session: Session, args: GenerateArgs) -> None:
     try:
         await _wait(daemon, finished)
         _finish(session, flight, finished.result())
+    except Cancelled:
+        daemon.crowd.on_lost(flight.id)
+        raise
     finally:
         daemon.consumers.pop(flight.id, None)
         if flight.id in daemon.inflight.flights:
