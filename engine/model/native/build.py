@@ -3,12 +3,14 @@
 Enters: the sources beside this file. Leaves: the path of a library that this user built and nobody changed. Every
 failure is a BuildError with one line that says why. Imports no torch.
 
-A file is named by a hash of sources and flags, written under another name and renamed, so any number of processes may
-build at once. It ends with a digest of itself: what is cut short or changed is built again, never loaded."""
+A file is named by a hash of sources and flags, made in a directory of its build and renamed, so any number of processes
+may build at once. It ends with a digest of itself: what is cut short or changed is built again, never loaded. The
+compiler's own temporary files are in that directory too; whoever is killed leaves it to the next build."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import platform
@@ -18,6 +20,7 @@ import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +38,7 @@ _FLAGS = (
 _BUILD_LIMIT_S = 180.0
 _TRAILER = b"enginectl-library"
 _MAX_LIBRARY_BYTES = 64 * 1024**2
+_BUILDING = ".building-"
 _STALE_S = 3600.0
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", *_AVX2)
@@ -145,15 +149,12 @@ class Build:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_private(target.parent)
             _remove_stale(target.parent)
-            handle, name = tempfile.mkstemp(prefix=".building-", suffix=".so", dir=target.parent)
-            os.close(handle)
+            with _workplace(target.parent) as place:
+                built = place / target.name
+                self._compile(compiler, built)
+                _finish(built, target)
         except OSError as error:
             raise BuildError(f"{target.parent} cannot be written ({error.strerror})") from None
-        try:
-            self._compile(compiler, name)
-            _finish(Path(name), target)
-        finally:
-            Path(name).unlink(missing_ok=True)
         return target
 
     def cancel(self) -> None:
@@ -161,8 +162,8 @@ class Build:
         if self._process is not None:
             _end(self._process)
 
-    def _compile(self, compiler: str, output: str) -> None:
-        command = [compiler, *_FLAGS, *self._level.flags, "-o", output, str(SOURCES / _MAIN), "-lm"]
+    def _compile(self, compiler: str, output: Path) -> None:
+        command = [compiler, *_FLAGS, *self._level.flags, "-o", str(output), str(SOURCES / _MAIN), "-lm"]
         nice = shutil.which("nice")  # what is being served meanwhile comes first
         if nice is not None:
             command = [nice, "-n", "10", *command]
@@ -172,6 +173,7 @@ class Build:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
+                env={**os.environ, "TMPDIR": str(output.parent)},
                 process_group=0,  # a compiler has children, and they hold the pipe
             )
         except OSError as error:
@@ -226,9 +228,43 @@ def _check_private(directory: Path) -> None:
         raise BuildError(f"{directory} must be a directory of this user alone: chmod 700, or remove it")
 
 
+@contextlib.contextmanager
+def _workplace(directory: Path) -> Iterator[Path]:
+    """A directory for one build, locked while it lives: an unlocked one is nobody's. Raises OSError."""
+    place, lock = _take_workplace(directory)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(lock)
+
+
+def _take_workplace(directory: Path) -> tuple[Path, int]:
+    while True:
+        place = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=directory))
+        lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # a file system without locks: nobody removes it
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if place.exists():
+            return place, lock
+        os.close(lock)  # another build found it before it was locked
+
+
 def _remove_stale(directory: Path) -> None:
     """What builds that were killed left behind."""
-    for file in directory.glob(".building-*"):
+    for path in directory.glob(f"{_BUILDING}*"):
         with contextlib.suppress(OSError):
-            if time.time() - file.stat().st_mtime > _STALE_S:
-                file.unlink()
+            if path.is_dir() and not path.is_symlink():
+                _remove_abandoned(path)
+            elif time.time() - path.lstat().st_mtime > _STALE_S:
+                path.unlink()
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Raises OSError while its build lives."""
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(place, ignore_errors=True)
+    finally:
+        os.close(lock)
