@@ -25,7 +25,7 @@ class WatchArgs(Struct, kw_only=True):
 
 
 class RequestsArgs(Struct, kw_only=True):
-    """verb `requests` -> RequestList."""
+    """verb `requests` -> RequestList; hogs first, then the oldest, at most `limit`."""
 
     limit: int = 1000
 

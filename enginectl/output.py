@@ -148,6 +148,11 @@ class Output:
         """Columns for rows on stdout; None off a terminal, where rows are never cut."""
         return self.width if self.stdout.isatty() else None
 
+    @property
+    def words_width(self) -> int | None:
+        """Columns for words on stderr; None off a terminal, where lines are never broken."""
+        return self.width if self.stderr.isatty() else None
+
     def confirm(self, question: str, *, yes: bool, retry: str) -> None:
         """Go on, or raise Refused. Asks on a terminal (default no); off it only `--yes` goes on."""
         if yes:

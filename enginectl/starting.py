@@ -264,7 +264,7 @@ class StartShow:
             for phase in view.phases:
                 if phase.took_s is not None and phase.name not in self._shown:
                     self._shown.add(phase.name)
-                    self.out.say(phase_line(phase))
+                    self.out.say(phase_line(phase, self.out.words_width))
         if view.state == "backoff":
             self._backoff(view)
         running = next((p for p in view.phases if p.took_s is None), None)

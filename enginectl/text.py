@@ -125,14 +125,15 @@ def table(
     width: int | None = None,
     shrink: int | None = None,
     drop: Sequence[int] = (),
+    least: int | None = None,
 ) -> list[str]:
     """Lines of an aligned table, header first; columns named in `left` to the left, the others to the right.
     `width`: of the terminal. What does not fit: columns of `drop` go in that order, then the column `shrink` gives way,
-    then lines are cut. None: nothing is ever cut."""
+    then lines are cut. None: nothing is ever cut. `least`: the column `shrink` gives way to so many cells first."""
     widths = [max(len(row[i]) for row in [headers, *rows]) for i in range(len(headers))]
     kept = list(range(len(headers)))
     if width is not None:
-        _fit_columns(widths, kept, headers, width, shrink, drop)
+        _fit_columns(widths, kept, headers, width, shrink, drop, least)
     lines = []
     for row in [headers, *rows]:
         line = "  ".join(_cell(row[i], widths[i], i in left) for i in kept).rstrip()
@@ -141,16 +142,23 @@ def table(
 
 
 def _fit_columns(
-    widths: list[int], kept: list[int], headers: Sequence[str], width: int, shrink: int | None, drop: Sequence[int]
+    widths: list[int],
+    kept: list[int],
+    headers: Sequence[str],
+    width: int,
+    shrink: int | None,
+    drop: Sequence[int],
+    least: int | None,
 ) -> None:
     """Changes `kept` and `widths` until the table fits, as far as it can."""
 
     def excess() -> int:
         return sum(widths[i] for i in kept) + 2 * (len(kept) - 1) - width
 
+    gives = 0 if shrink is None or least is None else max(0, widths[shrink] - least)
     for column in drop:
-        if excess() <= 0:
-            return
+        if excess() <= gives:
+            break
         kept.remove(column)
     if shrink is not None and excess() > 0:
         widths[shrink] = max(len(headers[shrink]), 6, widths[shrink] - excess())
@@ -159,6 +167,20 @@ def _fit_columns(
 def _cell(text: str, width: int, left: bool) -> str:
     clipped = clip(text, width)
     return clipped.ljust(width) if left else clipped.rjust(width)
+
+
+def wrap(parts: Sequence[str], width: int | None, *, separator: str = ", ", indent: str = "  ") -> list[str]:
+    """The parts on as many lines as they need, each begun with `indent`, none broken in two; a line that goes on ends
+    with the separator. None: one line."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and (width is None or len(lines[-1]) + len(separator) + len(part) + 1 <= width):
+            lines[-1] += separator + part
+            continue
+        if lines:
+            lines[-1] += separator.rstrip()
+        lines.append(indent + part)
+    return lines
 
 
 def pairs(rows: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:

@@ -84,8 +84,11 @@ def ready_lines(view: EngineView) -> list[str]:
             ),
             (
                 "limits",
-                f"{text.number(ready.max_num_seqs)} seqs, {text.number(ready.max_num_batched_tokens)} batched tokens"
-                f"   dtype {ready.dtype}{_rounded(view)}   tp={ready.tensor_parallel_size} "
+                f"{text.number(ready.max_num_seqs)} seqs, {text.number(ready.max_num_batched_tokens)} batched tokens",
+            ),
+            (
+                "dtype",
+                f"{ready.dtype}{_rounded(view)}   tp={ready.tensor_parallel_size} "
                 f"pp={ready.pipeline_parallel_size} dp={ready.data_parallel_size}",
             ),
         ]
@@ -102,11 +105,14 @@ def _outside(view: EngineView) -> list[str]:
     return lines + ([f"  serves           {view.http}"] if view.http else [])
 
 
-def phase_line(phase: PhaseInfo) -> str:
-    """`  ✔ load weights          11.4s   15.2 GiB in 8 shards   (last 12.0s)` of a phase that ended."""
+def phase_line(phase: PhaseInfo, width: int | None = None) -> str:
+    """`  ✔ load weights          11.4s   15.2 GiB in 8 shards   (last 12.0s)` of a phase that ended. The detail gives
+    way where the line is wider than `width`."""
     took = f"{phase.took_s:.1f}s" if phase.took_s is not None else ""
     last = f"   (last {phase.last_took_s:.1f}s)" if phase.last_took_s is not None else ""
-    return f"  ✔ {phase.name:<20} {took:>7}   {text.one_line(phase.detail, 100)}".rstrip() + last
+    start = f"  ✔ {phase.name:<20} {took:>7}   "
+    room = 100 if width is None else max(0, min(100, width - len(start) - len(last)))
+    return f"{start}{text.one_line(phase.detail, room)}".rstrip() + last
 
 
 def timeline_lines(phases: list[PhaseInfo]) -> list[str]:

@@ -73,11 +73,11 @@ def _follow(entry: EngineEntry, stream: ControlStream[DrainProgress, DrainEnd]) 
         try:
             for progress in stream:
                 if last is None:
-                    out.say(f"draining {entry.name}: new requests refused", _first_line(progress))
+                    out.say(f"draining {entry.name}: new requests refused", *first_lines(progress, out.words_width))
                 last = progress
                 if late := [name for name in progress.will_miss if name not in named]:
                     named.update(late)
-                    out.say(_will_miss(late))
+                    out.say(*will_miss_lines(late, out.words_width))
                 out.live(_line(progress))
         except EngineDied:
             pass
@@ -89,27 +89,35 @@ def _follow(entry: EngineEntry, stream: ControlStream[DrainProgress, DrainEnd]) 
     return last
 
 
-def _will_miss(late: list[str]) -> str:
-    more = f" and {len(late) - 10} more" if len(late) > 10 else ""
-    return f"  will miss the deadline: {', '.join(map(text.user_id, late[:10]))}{more}"
+def will_miss_lines(late: list[str], width: int | None) -> list[str]:
+    more = [f"and {len(late) - 10} more"] if len(late) > 10 else []
+    first, *rest = [*map(text.user_id, late[:10]), *more]
+    return text.wrap([f"will miss the deadline: {first}", *rest], width)
 
 
-def _first_line(progress: DrainProgress) -> str:
-    eta = f", eta {text.seconds(progress.eta_s)}" if progress.eta_s is not None else ""
-    worst = f" (worst {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
-    left = text.count(progress.tokens_left, "token")
-    return (
-        f"  {progress.running} running, {progress.waiting} waiting, about {left} left, "
-        f"{progress.tok_s:,.0f} tok/s{eta}{worst}"
-    )
+def first_lines(progress: DrainProgress, width: int | None) -> list[str]:
+    """What is left, and two estimates that answer two questions: all tokens at the rate of now, and the slowest request
+    at its own pace, which is the longer one when few have much to come."""
+    parts = [
+        f"{progress.running} running",
+        f"{progress.waiting} waiting",
+        f"about {text.count(progress.tokens_left, 'token')} left",
+        f"{progress.tok_s:,.0f} tok/s",
+    ]
+    estimates = []
+    if progress.eta_s is not None:
+        estimates.append(f"all tokens at this rate in {text.seconds(progress.eta_s)}")
+    if progress.worst_eta_s is not None:
+        estimates.append(f"the slowest request in {text.seconds(progress.worst_eta_s)}")
+    return text.wrap(parts, width) + text.wrap(estimates, width)
 
 
 def _line(progress: DrainProgress) -> str:
     left = progress.running + progress.waiting
     worst = ""
     if progress.worst_id:
-        eta = f" (eta {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
-        worst = f"   worst: {text.user_id(progress.worst_id)}{eta}"
+        eta = f" (in {text.seconds(progress.worst_eta_s)})" if progress.worst_eta_s is not None else ""
+        worst = f"   slowest: {text.user_id(progress.worst_id)}{eta}"
     return f"  {text.clock(progress.began_s_ago)}  {left} left{worst}"
 
 

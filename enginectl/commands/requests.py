@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -15,8 +16,12 @@ from enginectl.views import REQUEST_HEADERS, request_row
 
 EXAMPLES = ("enginectl requests", "enginectl requests qwen -n 10 -o json")
 
-DROP = tuple(REQUEST_HEADERS.index(name) for name in ("CLIENT", "CACHED", "TTFT", "TPOT", "PROMPT", "NOTE", "BLOCKS"))
-"""What a narrow terminal does without, in this order. The id is needed whole, to abort it."""
+NOTE = len(REQUEST_HEADERS) - 1
+DROP = tuple(REQUEST_HEADERS.index(name) for name in ("CLIENT", "CACHED", "TTFT", "PROMPT", "TPOT", "BLOCKS"))
+"""What a narrow terminal does without, in this order, and is told of. The id is needed whole, to abort it; the note is
+what the others wait for, and is cut at the end."""
+NOTE_LEAST = 24
+"""Cells of a note that are worth more than the columns above."""
 
 
 def command(
@@ -30,10 +35,21 @@ def command(
         found = connected.control.request("requests", RequestsArgs(limit=limit), RequestList)
     items = sorted(found.items, key=lambda r: (not r.is_hog, -r.age_s))
     out.document("RequestList", RequestList(items=items, total=found.total))
-    note = len(REQUEST_HEADERS) - 1
-    rows = [request_row(item) for item in items]
-    out.text(*text.table(REQUEST_HEADERS, rows, left=(0, 1, note), width=out.table_width, shrink=0, drop=DROP))
+    lines = table_lines([request_row(item) for item in items], out.table_width)
+    out.text(*lines)
+    out.say(*left_out_lines(lines[0], out.table_width))
     if found.total > len(items):
         out.say(f"{found.total - len(items):,} more; -n shows more rows")
     if not items:
         out.say("nothing in flight")
+
+
+def table_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """The header and the rows; None: as wide as they are."""
+    return text.table(REQUEST_HEADERS, rows, left=(0, 1, NOTE), width=width, shrink=NOTE, drop=DROP, least=NOTE_LEAST)
+
+
+def left_out_lines(header: str, width: int | None) -> list[str]:
+    """Which columns the terminal had no room for, and where they are; nothing when all are there."""
+    gone = [name for name in REQUEST_HEADERS if name not in header.split()]
+    return text.wrap([*gone[:-1], f"{gone[-1]}; -o json has all"], width, indent="not shown: ") if gone else []

@@ -60,6 +60,8 @@ class App:
         shown, seqs = self.shown(), self.session.seqs
         place = (seqs.index(shown.seq) + 1 if shown.seq in seqs else 1, max(1, len(seqs)))
         self.ui = replace(self.ui, page=max(1, height - 16), place=place)
+        if self.ui.dialog is not None:
+            self.ui = replace(self.ui, dialog=replace(self.ui.dialog, is_seen=True))
         return render(shown, self.ui, width, height, now=time.time(), ascii_only=self.ascii_only)
 
     def take_news(self) -> None:

@@ -14,6 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from enginectl.top.figures import clean, to_ascii
+from enginectl.top.styles import LABEL
 
 Span: TypeAlias = tuple[str, str]
 Line: TypeAlias = list[Span]
@@ -78,7 +79,7 @@ def between(left: Line, right: Line, width: int) -> Line:
     return [*fit(left, room + 1), *right]
 
 
-def box(title: Line, body: Sequence[Line], width: int, height: int | None = None, style: str = "dim") -> list[Line]:
+def box(title: Line, body: Sequence[Line], width: int, height: int | None = None, style: str = LABEL) -> list[Line]:
     """A frame of `width` cells around `body`; `height` counts the borders, None takes as many rows as there are."""
     inner = max(0, width - 4)
     rows = list(body) if height is None else list(body)[: max(0, height - 2)]
@@ -147,4 +148,4 @@ class Frame:
 
 def dimmed(lines: Iterable[Line]) -> list[Line]:
     """The same lines as something of the past."""
-    return [[(text, "dim") for text, _ in row] for row in lines]
+    return [[(text, LABEL) for text, _ in row] for row in lines]

@@ -12,23 +12,24 @@ from enginectl.control_stats import HISTOGRAM_MS, GpuInfo, Stats, StepStats
 from enginectl.top import figures
 from enginectl.top.layout import Line, first_fit, width_of
 from enginectl.top.snapshot import Snapshot
+from enginectl.top.styles import ACCENT, BAD, GOOD, LABEL, WARN
 
 KV_WARN, KV_FULL = 0.80, 0.95
 GPU_WARN = 0.98
 """Of a GPU's memory: an engine takes most of it on purpose."""
-SPARK_MIN = 4
+SPARK_MIN = 3
 SPARK_MAX = 40
 
 
 def mark(is_warning: bool, is_bad: bool = False) -> tuple[str, str]:
     """The letter beside a figure and its style."""
-    return ("!", "bold red") if is_bad else (("W", "yellow") if is_warning else ("", ""))
+    return ("!", BAD) if is_bad else (("W", WARN) if is_warning else ("", ""))
 
 
 def labelled(label: str, value: str, letter: tuple[str, str] = ("", ""), cells: int = 0) -> Line:
     text, style = letter
-    value = value.rjust(cells - len(label)) if cells else f" {value}"
-    return [(label, "dim"), (value, style or "bold"), (text, style)]
+    value = f" {value}".rjust(cells - len(label))
+    return [(label, LABEL), (value, style or "bold"), (text, style)]
 
 
 def with_spark(line: Line, values: Sequence[float], width: int, wanted: bool) -> Line:
@@ -36,7 +37,7 @@ def with_spark(line: Line, values: Sequence[float], width: int, wanted: bool) ->
     room = min(SPARK_MAX, width - width_of(line) - 1)
     if not wanted or room < SPARK_MIN or not values:
         return line
-    return [*line, (" " + figures.spark(values, room).strip(), "cyan")]
+    return [*line, (" " + figures.spark(values, room).strip(), ACCENT)]
 
 
 def stats_of(snapshot: Snapshot) -> Stats:
@@ -98,8 +99,8 @@ def gpu_line(gpus: Sequence[GpuInfo], width: int) -> Line:
     busy = figures.percent(sum(known) / len(known) if known else None)
     used, total = sum(gpu.used_bytes for gpu in gpus) / 2**30, sum(gpu.total_bytes for gpu in gpus) / 2**30
     letter = mark(total > 0 and used / total >= GPU_WARN)
-    long: Line = [(f"{name} ", "dim"), (busy, "bold"), (f" {used:.1f}/{total:.1f}GiB", letter[1] or "bold"), letter]
-    tight: Line = [(f"{name} ", "dim"), (busy, "bold"), (f" {used:.0f}/{total:.0f}G", letter[1] or "bold"), letter]
+    long: Line = [(f"{name} ", LABEL), (busy, "bold"), (f" {used:.1f}/{total:.1f}GiB", letter[1] or "bold"), letter]
+    tight: Line = [(f"{name} ", LABEL), (busy, "bold"), (f" {used:.0f}/{total:.0f}G", letter[1] or "bold"), letter]
     return first_fit(width, long, tight, tight[:2])
 
 
@@ -108,18 +109,20 @@ def queues(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     stuck = stats.waiting > 0 and stats.running == 0 and snapshot.state in ("ready", "idle", "busy", "stalled")
     history = stats.history
     known = has_figures(snapshot)
-    skipped = labelled("skipped", figures.count(stats.skipped if known else None), mark(stats.skipped > 0), 12)
+    cells = 12 if width >= 12 + 2 + SPARK_MIN else 10
+    waits = stats.waiting > 0 and not snapshot.is_dead
+    skipped = labelled("skipped", figures.count(stats.skipped if known else None), mark(stats.skipped > 0), cells)
     lost = stats.rejected_messages + stats.dropped_outputs
     preempted, came = figures.rate(stats.preempted_per_min), figures.rate(stats.requests_in_s)
     return [
         with_spark(
-            labelled("running", figures.count(stats.running if known else None), cells=12),
+            labelled("running", figures.count(stats.running if known else None), cells=cells),
             history.get("running", []),
             width,
             sparks,
         ),
         with_spark(
-            labelled("waiting", figures.count(stats.waiting if known else None), mark(stats.waiting > 0, stuck), 12),
+            labelled("waiting", figures.count(stats.waiting if known else None), mark(waits, stuck), cells),
             history.get("waiting", []),
             width,
             sparks,
@@ -142,7 +145,7 @@ def kv_cache(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     cells = max(0, width - 6)
     hit = labelled("prefix hit", figures.percent(stats.prefix_hit_ratio))
     ratio: Line = [
-        (figures.bar(used, cells), letter[1] or "green"),
+        (figures.bar(used, cells), letter[1] or GOOD),
         (figures.percent(used).rjust(5), letter[1] or "bold"),
         (letter[0], letter[1]),
     ]
@@ -182,27 +185,28 @@ def throughput(snapshot: Snapshot, width: int, sparks: bool) -> list[Line]:
     stats = stats_of(snapshot)
     history = stats.history
     known = has_figures(snapshot)
+    cells = 13 if width >= 13 + 1 + SPARK_MIN else 12
     ttft = _two(_plain(stats.ttft_p50_s), _plain(stats.ttft_p95_s), "s")
     tpot = _two(figures.milliseconds(stats.tpot_p50_ms), figures.milliseconds(stats.tpot_p95_ms), "ms")
     return [
         with_spark(
-            labelled("decode", figures.count(max(0.0, stats.decode_tok_s) if known else None), cells=13),
+            labelled("decode", figures.count(max(0.0, stats.decode_tok_s) if known else None), cells=cells),
             history.get("decode_tok_s", []),
             width,
             sparks,
         ),
         with_spark(
-            labelled("prefill", figures.short(max(0.0, stats.prefill_tok_s) if known else None), cells=13),
+            labelled("prefill", figures.short(max(0.0, stats.prefill_tok_s) if known else None), cells=cells),
             history.get("prefill_tok_s", []),
             width,
             sparks,
         ),
-        first_fit(width, labelled("ttft p50", ttft), labelled("ttft", ttft.replace(" p95", ""))),
+        first_fit(width, labelled("ttft p50", ttft), labelled("ttft p95", figures.seconds(stats.ttft_p95_s))),
         first_fit(
             width,
             labelled("tpot p50", tpot),
             labelled("tpot p50", _two(figures.milliseconds(stats.tpot_p50_ms), figures.count(stats.tpot_p95_ms), "")),
-            labelled("tpot", tpot.replace(" p95", "")),
+            labelled("tpot p95", _whole_ms(stats.tpot_p95_ms)),
         ),
     ]
 
@@ -222,7 +226,7 @@ SHARES = {"process": 27, "queues": 24, "kv cache": 24, "throughput": 25}
 def step_title(step: StepStats) -> Line:
     derived = " · from output spacing" if step.derived else ""
     steps = f"{step.steps:,} step{'' if step.steps == 1 else 's'}"
-    return [("step timing", "bold"), (f" (last {step.window_s:g}s, {steps}{derived})", "dim")]
+    return [("step timing", "bold"), (f" (last {step.window_s:g}s, {steps}{derived})", LABEL)]
 
 
 def step_figures(step: StepStats, least: bool = False) -> Line:
@@ -236,7 +240,7 @@ def step_figures(step: StepStats, least: bool = False) -> Line:
     )
     out: Line = []
     for name, value in named[: 3 if least else 5]:
-        out += [(f"{name} ", "dim"), (figures.milliseconds(value), "bold"), ("  ", "")]
+        out += [(f"{name} ", LABEL), (figures.milliseconds(value), "bold"), ("  ", "")]
     return out[:-1]
 
 
@@ -245,8 +249,8 @@ def step_spark(step: StepStats, width: int, wanted: bool) -> Line:
     numbers = step_figures(step)
     room = width - width_of(numbers) - 5
     if not wanted or room < SPARK_MIN:
-        return first_fit(width, [("ms  ", "dim"), *numbers], numbers, step_figures(step, least=True))
-    return [("ms ", "dim"), (figures.spark(step.recent_ms, room), "cyan"), ("  ", ""), *numbers]
+        return first_fit(width, [("ms  ", LABEL), *numbers], numbers, step_figures(step, least=True))
+    return [("ms ", LABEL), (figures.spark(step.recent_ms, room), ACCENT), ("  ", ""), *numbers]
 
 
 def bucket_names() -> list[str]:
@@ -269,18 +273,18 @@ def histogram(step: StepStats, width: int) -> Line:
     """Buckets with a bar each, in one line; the bars shrink until it fits, then the names go."""
     buckets = filled_buckets(step)
     if not buckets:
-        return [("no steps in this window", "dim")]
+        return [("no steps in this window", LABEL)]
     top = max(n for _, n in buckets)
     for cells in (14, 10, 7, 5, 3, 1):
         line: Line = []
         for name, n in buckets:
-            line += [(f"{name} ", "dim"), ("█" * round(n / top * cells) or ("▏" if n else ""), "cyan"), (" ", "")]
+            line += [(f"{name} ", LABEL), ("█" * round(n / top * cells) or ("▏" if n else ""), ACCENT), (" ", "")]
         if width_of(line) <= width + 1:
             return line[:-1]
     return [
-        ("histogram ", "dim"),
-        (figures.spark([float(n) for _, n in buckets], len(buckets)), "cyan"),
-        (f" {buckets[0][0]} .. {buckets[-1][0]} ms", "dim"),
+        ("histogram ", LABEL),
+        (figures.spark([float(n) for _, n in buckets], len(buckets)), ACCENT),
+        (f" {buckets[0][0]} .. {buckets[-1][0]} ms", LABEL),
     ]
 
 
@@ -313,18 +317,18 @@ def slow_texts(step: StepStats) -> tuple[str, str]:
 def split_line(step: StepStats, width: int) -> Line:
     """Where a step's time goes; on the right how many were slow, or what takes most."""
     parts = split_parts(step)
-    long: Line = [("split  ", "dim")]
+    long: Line = [("split  ", LABEL)]
     tight: Line = []
     for name, value in parts:
-        long += [(f"{name} ", "dim"), (figures.milliseconds(value), "bold"), ("  ", "")]
-        tight += [(f"{SHORT_NAMES.get(name, name)} ", "dim"), (figures.milliseconds(value), "bold"), (" ", "")]
+        long += [(f"{name} ", LABEL), (figures.milliseconds(value), "bold"), ("  ", "")]
+        tight += [(f"{SHORT_NAMES.get(name, name)} ", LABEL), (figures.milliseconds(value), "bold"), (" ", "")]
     slow, briefly = slow_texts(step)
     if slow:
-        forms = (long, [("split ", "dim"), *tight, (" ", "")], tight)
-        wanted = [[*line, (said, "yellow")] for said in (slow, briefly) for line in forms]
+        forms = (long, [("split ", LABEL), *tight, (" ", "")], tight)
+        wanted = [[*line, (said, WARN)] for said in (slow, briefly) for line in forms]
         return first_fit(width, *wanted, tight[:-1], tight[:8], tight[3:8])
     total = sum(value or 0.0 for _, value in parts)
-    share = [("mostly ", "dim"), (max(parts, key=lambda p: p[1] or 0.0)[0], "bold")] if total > 0 else []
+    share = [("mostly ", LABEL), (max(parts, key=lambda p: p[1] or 0.0)[0], "bold")] if total > 0 else []
     return first_fit(width, [*long, *share], long[:-1], tight[:-1], tight[:8], tight[3:8])
 
 
@@ -344,18 +348,23 @@ def strip(view: EngineView | None, stats: Stats, width: int) -> list[Line]:
         *labelled("  p50", figures.milliseconds(stats.step.p50_ms)),
         *labelled("  p95", figures.milliseconds(stats.step.p95_ms)),
     ]
-    return [first, first_fit(width, [(" step ms  ", "dim"), *numbers], short_step)]
+    return [first, first_fit(width, [(" step ms  ", LABEL), *numbers], short_step)]
 
 
 def _pairs(*pairs: tuple[str, str]) -> Line:
     out: Line = []
     for name, value in pairs:
-        out += [(f"{name} " if name else "", "dim"), (value, "bold"), ("  ", "")]
+        out += [(f"{name} " if name else "", LABEL), (value, "bold"), ("  ", "")]
     return out[:-1]
 
 
 def _two(p50: str, p95: str, unit: str) -> str:
     return f"{p50} p95 {p95}{unit if p95 != '-' else ''}"
+
+
+def _whole_ms(value: float | None) -> str:
+    """`447ms`; in seconds where that is shorter."""
+    return "-" if value is None else f"{value:.0f}ms" if value < 10_000 else figures.seconds(value / 1000)
 
 
 def _dash(value: int | None) -> str:

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from enginectl.control import EngineView, EventView, RequestView
 from enginectl.control_explain import ExplainArgs, Explanation, ExplanationList
+from enginectl.control_stats import Stats
 from enginectl.control_verbs import EventList, EventsArgs, RequestList, RequestsArgs, StatusArgs
 from enginectl.errors import CtlError, Deadline, EngineDied, NotRunning, Unreachable
 from enginectl.top.snapshot import DEAD_STATES, Link, Snapshot
@@ -223,9 +224,13 @@ class Poller:
             seen.reason = _text(error)
             return
         seen.failures = 0
-        self._read_requests(seen, source)
-        self._read_events(seen, source)
-        self._read_explanation(seen, source)
+        try:
+            self._read_requests(seen, source)
+            self._read_events(seen, source)
+            self._read_explanation(seen, source)
+        except (EngineDied, NotRunning):  # it ended between two questions, which no table is to be blamed for
+            seen.drop()
+            seen.retry_at = float("-inf")
 
     def _read_view(self, seen: _Seen, source: Source) -> None:
         view = source.published()
@@ -246,6 +251,8 @@ class Poller:
             return
         try:
             found = source.requests()
+        except (EngineDied, NotRunning):
+            raise
         except CtlError as error:
             seen.requests_error = _text(error)
             seen.requests_after = now + REQUESTS_REST_S
@@ -258,6 +265,8 @@ class Poller:
         since = seen.events[-1].seq if seen.events else 0
         try:
             fresh = [event for event in source.events(since).items if event.seq > since]
+        except (EngineDied, NotRunning):
+            raise
         except CtlError:
             return
         seen.events = (*seen.events, *fresh)[-EVENTS_KEPT:]
@@ -325,7 +334,17 @@ class _Seen:
         """A view without figures keeps the last ones: a dead engine shows what it did last."""
         if view.stats is None and self.view is not None and self.view.stats is not None and view.state != "starting":
             view = structs.replace(view, stats=self.view.stats)
+        if view.state in DEAD_STATES:
+            view = self._at_its_end(view)
         self.view, self.view_at, self.reason = view, now, ""
+
+    def _at_its_end(self, view: EngineView) -> EngineView:
+        """What was in flight at a death stays to be looked at; an end that was asked for left nothing."""
+        self.requests_error, self.requests_after = "", float("-inf")
+        if view.last_exit is None or not view.last_exit.requested:
+            return view
+        self.requests, self.requests_total = (), 0
+        return view if view.stats is None else structs.replace(view, stats=at_rest(view.stats))
 
     def fail(self, reason: str, now: float) -> None:
         self.reason = reason
@@ -336,6 +355,13 @@ class _Seen:
         if self.source is not None:
             self.source.close()
             self.source = None
+
+
+def at_rest(stats: Stats) -> Stats:
+    """The last figures of an engine with what is of this moment alone at zero."""
+    return structs.replace(
+        stats, running=0, waiting=0, skipped=0, decode_tok_s=0.0, prefill_tok_s=0.0, requests_in_s=0.0
+    )
 
 
 def _text(error: Exception) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from enginectl.control import EngineView, RequestView
-from enginectl.top import figures, panels, table, views
+from enginectl.top import figures, overlays, panels, table, views
 from enginectl.top.layout import (
     MIN_HEIGHT,
     MIN_WIDTH,
@@ -26,24 +26,25 @@ from enginectl.top.layout import (
 )
 from enginectl.top.snapshot import DEAD_STATES, Snapshot
 from enginectl.top.state import PANELS, Ui, cursor_index, rows_of
+from enginectl.top.styles import ACCENT, BAD, GOOD, LABEL, NAME, WARN
 
 STATE_STYLE = {
-    "ready": "green",
-    "idle": "green",
-    "busy": "green",
-    "saturated": "yellow",
-    "starting": "yellow",
-    "draining": "yellow",
-    "stopping": "yellow",
-    "paused": "yellow",
-    "sleeping": "yellow",
-    "cordoned": "yellow",
-    "stalled": "bold red",
-    "failed": "bold red",
-    "exited": "red",
-    "backoff": "red",
-    "lost": "bold red",
-    "unreachable": "bold red",
+    "ready": GOOD,
+    "idle": GOOD,
+    "busy": GOOD,
+    "saturated": WARN,
+    "starting": WARN,
+    "draining": WARN,
+    "stopping": WARN,
+    "paused": WARN,
+    "sleeping": WARN,
+    "cordoned": WARN,
+    "stalled": BAD,
+    "failed": BAD,
+    "exited": BAD,
+    "backoff": BAD,
+    "lost": BAD,
+    "unreachable": BAD,
 }
 PAPER_ROWS = 40
 """Requests on a snapshot that goes to paper or a pipe."""
@@ -56,17 +57,18 @@ def render(
     if height is not None and (width < MIN_WIDTH or height < MIN_HEIGHT):
         return Frame([one_line(snapshot, ui)], width, height=height, ascii_only=ascii_only)
     head = [header(snapshot, ui, width, now), *banners(snapshot, width)]
-    foot = [] if height is None else [footer(ui, width)]
+    foot = [] if height is None else footer(ui, width)
     room = None if height is None else height - len(head) - len(foot)
     lines = body(snapshot, ui, width, room, height)
     if snapshot.is_dimmed:
         lines = dimmed(lines)
     if room is not None:
         lines = (lines + [[]] * (room - len(lines)))[:room]
-    if ui.view == "help":
-        lines = overlay(lines, views.help_box(width), width)
+    if ui.view in ("help", "figures"):
+        window = overlays.help_box(width) if ui.view == "help" else overlays.words_box(width)
+        lines = overlay(lines, window, width)
     if ui.dialog is not None:
-        lines = overlay(lines, views.dialog_box(ui.dialog, width, len(lines)), width)
+        lines = overlay(lines, overlays.dialog_box(ui.dialog, width, len(lines)), width)
     return Frame([*head, *lines, *foot], width, height=height, ascii_only=ascii_only)
 
 
@@ -75,25 +77,25 @@ def render(
 
 def header(snapshot: Snapshot, ui: Ui, width: int, now: float) -> Line:
     view = snapshot.view
-    style = STATE_STYLE.get(snapshot.state, "dim")
+    style = STATE_STYLE.get(snapshot.state, LABEL)
     start: Line = [
         (" enginectl top", "bold"),
-        (" · ", "dim"),
-        (snapshot.name, "bold cyan"),
-        (" · ", "dim"),
+        (" · ", LABEL),
+        (snapshot.name, NAME),
+        (" · ", LABEL),
         (snapshot.state, style),
     ]
     up: Line = [(f" · up {figures.span(view.uptime_s)}", "")] if view and not snapshot.is_dead else []
-    pace: Line = [(f" · {figures.interval(ui.interval_s)}", "dim")] if not ui.is_replay else []
+    pace: Line = [(f" · {figures.interval(ui.interval_s)}", LABEL)] if not ui.is_replay else []
     observer_us = panels.stats_of(snapshot).step.observer_us
-    cost: Line = [(f" · observer {observer_us:.0f}µs/step", "dim")] if observer_us is not None else []
-    model: Line = [(f" · {view.model.rstrip('/').rsplit('/', 1)[-1]}", "dim")] if view and view.model else []
+    cost: Line = [(f" · observer {observer_us:.0f}µs/step", LABEL)] if observer_us is not None else []
+    model: Line = [(f" · {view.model.rstrip('/').rsplit('/', 1)[-1]}", LABEL)] if view and view.model else []
     age: Line = []
     if ui.is_replay:
-        age = [(f" · replay {ui.place[0]} of {ui.place[1]} · {figures.clock(snapshot.ts)}", "bold yellow")]
+        age = [(f" · replay {ui.place[0]} of {ui.place[1]} · {figures.clock(snapshot.ts)}", WARN)]
     elif ui.held is not None:
-        age = [(f" · frozen {figures.span(now - snapshot.ts)} ago", "bold yellow")]
-    right: Line = [("" if ui.allow_actions else "[read-only] ", "dim"), ("?=help ", "dim")]
+        age = [(f" · frozen {figures.span(now - snapshot.ts)} ago", WARN)]
+    right: Line = [("" if ui.allow_actions else "[read-only] ", LABEL), ("?=help ", LABEL)]
     room = width - width_of(right) - 1
     bare: Line = [(" ", ""), *start[2:], *age]
     left = first_fit(
@@ -115,33 +117,41 @@ def banners(snapshot: Snapshot, width: int) -> list[Line]:
     if link.state == "lost":
         again = f", next try in {figures.seconds(link.retry_in_s)}" if link.retry_in_s is not None else ""
         data = f" · data is {figures.span(link.age_s)} old" if view else ""
-        out.append([(f" ! unreachable: {link.reason or 'no answer'}{again}{data}", "bold red")])
+        out.append([(f" ! unreachable: {link.reason or 'no answer'}{again}{data}", BAD)])
     elif link.state == "stale":
-        out.append([(f" W stale {figures.span(link.age_s)}: the supervisor answers, but nothing new comes", "yellow")])
+        out.append([(f" W stale {figures.span(link.age_s)}: the supervisor answers, but nothing new comes", WARN)])
     elif link.state == "connecting":
-        out.append([(" connecting ...", "yellow")])
+        out.append([(" connecting ...", WARN)])
     if view is None:
         return out
     if view.held_s is not None:
         clients = f"{view.held:,} request{'' if view.held == 1 else 's'}"
-        out.append([(f" W holding {clients} for {figures.span(view.held_s)}: their clients wait", "yellow")])
+        out.append([(f" W holding {clients} for {figures.span(view.held_s)}: their clients wait", WARN)])
     if view.drain is not None and snapshot.state == "draining":
         out += views.drain_lines(view.drain, width)
     elif view.reason and snapshot.state not in (*DEAD_STATES, "starting"):
         out.append([(f" {snapshot.state}: {view.reason}", STATE_STYLE.get(snapshot.state, ""))])
     if view.cordoned and snapshot.state not in ("cordoned", "draining"):
-        out.append([(" W cordoned: new requests are refused", "yellow")])
+        out.append([(" W cordoned: new requests are refused", WARN)])
     return out
 
 
-def footer(ui: Ui, width: int) -> Line:
+def footer(ui: Ui, width: int) -> list[Line]:
+    """One line of keys, or what the tool has to say, whole where three lines can hold it: a path is of no use cut."""
     if ui.typing is not None:
-        return [(" filter: ", "bold"), (ui.typing, ""), ("_", "reverse"), ("   Enter keeps it, Esc drops it", "dim")]
+        return [[(" filter: ", "bold"), (ui.typing, ""), ("_", "reverse"), ("   Enter keeps it, Esc drops it", LABEL)]]
     if ui.notice:
-        return [(f" {ui.notice}", "bold yellow")]
+        return [[(f" {row}", WARN)] for row in views.wrap(ui.notice, max(1, width - 1))[:3]]
+    return [_hints(ui, width)]
+
+
+def _hints(ui: Ui, width: int) -> Line:
+    actions = [("a", "abort…"), ("D", "drain…")] if ui.allow_actions else []
+    more = [("C", "cordon…"), ("x", "stacks…")] if ui.allow_actions else []
     hints = [
         ("q", "quit"),
         ("p", "pause"),
+        *actions,
         ("/", "filter"),
         ("s", "sort"),
         ("Enter", "detail"),
@@ -149,9 +159,8 @@ def footer(ui: Ui, width: int) -> Line:
         ("l", "logs"),
         ("e", "expand"),
         ("+/-", "rate"),
-        ("a", "abort…"),
+        *more,
     ]
-    hints += [("D", "drain…")] if ui.allow_actions else []
     if ui.is_replay:
         hints = [
             ("q", "quit"),
@@ -166,20 +175,20 @@ def footer(ui: Ui, width: int) -> Line:
     for key, text in hints:
         if width_of(line) + len(key) + len(text) + 3 > width:
             break
-        line += [(key, "bold"), (f" {text}  ", "dim")]
+        line += [(key, "bold"), (f" {text}  ", LABEL)]
     return line
 
 
 def one_line(snapshot: Snapshot, ui: Ui) -> Line:
     """Everything a screen below 40x10 can hold; an open question comes first, so that no key answers it unseen."""
     if ui.dialog is not None:
-        return [*views.dialog_choice(ui.dialog), (ui.dialog.target or ui.dialog.engine, "bold")]
+        return [*overlays.dialog_choice(ui.dialog), (ui.dialog.target or ui.dialog.engine, "bold")]
     if ui.notice or ui.typing is not None:
-        return footer(ui, MIN_WIDTH)
+        return footer(ui, MIN_WIDTH)[0]
     stats = panels.stats_of(snapshot)
     away = "" if snapshot.link.is_live else f"{snapshot.link.state} "
     return [
-        (away, "bold red"),
+        (away, BAD),
         (f"{snapshot.name} ", "bold"),
         (f"{snapshot.state} ", STATE_STYLE.get(snapshot.state, "")),
         (
@@ -201,7 +210,7 @@ def body(snapshot: Snapshot, ui: Ui, width: int, room: int | None, height: int |
             return box(panels.step_title(stats.step), views.steps(stats.step, width - 4, tall - 2), width, room)
         case "logs":
             return box(
-                [("log", "bold"), (f" {snapshot.view.log if snapshot.view else ''}", "dim")],
+                [("log", "bold"), (f" {snapshot.view.log if snapshot.view else ''}", LABEL)],
                 views.logs(snapshot, tall - 2),
                 width,
                 room,
@@ -236,9 +245,7 @@ def _usual(snapshot: Snapshot, ui: Ui, width: int, room: int | None, gone: froze
 def _ended(snapshot: Snapshot, width: int) -> list[Line]:
     if not snapshot.is_dead or snapshot.view is None:
         return []
-    return box(
-        [(f"engine {snapshot.state}", "bold red")], views.post_mortem(snapshot.view, width - 4), width, style="red"
-    )
+    return box([(f"engine {snapshot.state}", BAD)], views.post_mortem(snapshot.view, width - 4), width, style=BAD)
 
 
 def _small_panels(snapshot: Snapshot, width: int, gone: frozenset[str]) -> list[Line]:
@@ -246,7 +253,12 @@ def _small_panels(snapshot: Snapshot, width: int, gone: frozenset[str]) -> list[
     rows = 2 if {"throughput", "process"} <= gone else (3 if "process" in gone and width >= 80 else 4)
     wide = split_width(width, [panels.SHARES[name] for name in names])
     made = [
-        box([(name, "bold")], panels.SMALL[name](snapshot, cells - 4, "sparklines" not in gone)[:rows], cells, rows + 2)
+        box(
+            [(f"{name}, last" if snapshot.is_dead else name, "bold")],
+            panels.SMALL[name](snapshot, cells - 4, "sparklines" not in gone)[:rows],
+            cells,
+            rows + 2,
+        )
         for name, cells in zip(names, wide, strict=True)
     ]
     return beside(made)
@@ -265,7 +277,8 @@ def _step_panel(snapshot: Snapshot, width: int, gone: frozenset[str]) -> list[Li
 def _requests(snapshot: Snapshot, ui: Ui, width: int, height: int | None) -> list[Line]:
     """The table. Only rows on the screen become text."""
     rows = rows_of(ui, snapshot)
-    space = min(len(rows), PAPER_ROWS) if height is None else max(0, height - 3)
+    late: list[Line] = [[(f"W {snapshot.requests_error}", WARN)]] if snapshot.requests_error else []
+    space = min(len(rows), PAPER_ROWS) if height is None else max(0, height - 3 - len(late))
     at = cursor_index(ui, rows)
     more = len(rows) > space > 1
     shown = space - 1 if more else space
@@ -273,16 +286,16 @@ def _requests(snapshot: Snapshot, ui: Ui, width: int, height: int | None) -> lis
     visible = rows[first : first + shown]
     columns = table.columns_for(width - 4, rows)
     ids = table.id_width(columns, rows, width - 4)
-    lines = [table.header(columns, ids, width - 4, ui.sort)]
+    lines = [*late, table.header(columns, ids, width - 4, ui.sort)]
     lines += [
         table.row_line(row, columns, ids, width - 4, height is not None and first + i == at)
         for i, row in enumerate(visible)
     ]
     if more:
         above, below = first, len(rows) - first - shown
-        lines.append([(f"  … {f'{above:,} above, ' if above else ''}{below:,} below", "dim")])
+        lines.append([(f"  … {f'{above:,} above, ' if above else ''}{below:,} below", LABEL)])
     if not rows:
-        lines.append([(f"  {_why_empty(snapshot, ui)}", "dim")])
+        lines.append([(f"  {_why_empty(snapshot, ui)}", LABEL)])
     return box(_requests_title(snapshot, ui, rows), lines, width, height)
 
 
@@ -290,13 +303,11 @@ def _requests_title(snapshot: Snapshot, ui: Ui, rows: Sequence[RequestView]) -> 
     total = max(snapshot.requests_total, len(snapshot.requests))
     wanted = ui.typing if ui.typing is not None else ui.filter
     shown = f"{len(rows):,} of {total:,}" if len(rows) != total else f"{total:,}"
-    arrow = "▲" if ui.invert else "▼"
-    late = f" · W {snapshot.requests_error}" if snapshot.requests_error else ""
+    last = " last seen" if snapshot.is_dead and total else ""
     return [
         ("requests ", "bold"),
-        (shown, "bold"),
-        (f" · sort: {ui.sort} {arrow} · filter: {wanted or '-'}", "dim"),
-        (late, "yellow"),
+        (f"{shown}{last}", "bold"),
+        (f" · sort: {ui.sort} {table.arrow(ui.sort, ui.invert)} · filter: {wanted or '-'}", LABEL),
     ]
 
 
@@ -312,9 +323,9 @@ def _starting(snapshot: Snapshot, ui: Ui, view: EngineView, width: int, room: in
     last = (
         f" · last start took {figures.seconds(view.last_ready_after_s)}" if view.last_ready_after_s is not None else ""
     )
-    title: Line = [("starting", "bold yellow"), (f" {figures.span(view.uptime_s)}{last}", "dim")]
+    title: Line = [("starting", WARN), (f" {figures.span(view.uptime_s)}{last}", LABEL)]
     if snapshot.is_dead:
-        title = [("its last start", "bold"), (last, "dim")]
+        title = [("its last start", "bold"), (last, LABEL)]
     out = box(title, views.phases(view), width) if view.phases or not snapshot.is_dead else []
     left = None if room is None else max(3, room - len(out) - len(_ended(snapshot, width)))
     if view.held_s is not None and not snapshot.is_dead:
@@ -325,13 +336,16 @@ def _starting(snapshot: Snapshot, ui: Ui, view: EngineView, width: int, room: in
 def _detail(snapshot: Snapshot, ui: Ui, width: int, room: int | None) -> list[Line]:
     rows = rows_of(ui, snapshot)
     if not rows:
-        return box([("request", "bold")], [[(_why_empty(snapshot, ui), "dim")]], width, room)
+        return box([("request", "bold")], [[(_why_empty(snapshot, ui), LABEL)]], width, room)
     row = rows[cursor_index(ui, rows)]
     if ui.cursor and row.id != ui.cursor:
         gone: Line = [(ui.cursor, "bold"), (" is no longer in flight. Esc goes back.", "")]
         return box([("request", "bold")], [gone], width, room)
-    lines = [*views.detail(row), *views.explanation(snapshot.explanation, row, width - 4)]
-    return box([("request ", "bold"), (row.external_id or row.id, "bold cyan")], lines, width, room)
+    lines = [*views.detail(row, width - 4), *views.explanation(snapshot.explanation, row, width - 4)]
+    if room is not None and len(lines) > room - 2 > 0:
+        rest = len(lines) - (room - 3)
+        lines = [*lines[: room - 3], [(f"  … {rest} more lines: a taller screen, or enginectl explain", LABEL)]]
+    return box([("request ", "bold"), (row.external_id or row.id, NAME)], lines, width, room)
 
 
 def _expanded(snapshot: Snapshot, ui: Ui, width: int, tall: int) -> list[Line]:
@@ -349,7 +363,7 @@ def _expanded(snapshot: Snapshot, ui: Ui, width: int, tall: int) -> list[Line]:
     high = max(1, (tall - 2 - len(lines)) // max(1, len(curves)) - 2)
     for key, values in curves:
         title = f"{key.replace('_', ' ')}, last {len(values)} s, max {_peak(key, values)}"
-        lines += [[], [(title, "dim")], *([(row, "cyan")] for row in figures.graph(values, width - 4, min(high, 12)))]
+        lines += [[], [(title, LABEL)], *([(row, ACCENT)] for row in figures.graph(values, width - 4, min(high, 12)))]
     return box([(name, "bold")], lines, width, tall)
 
 

@@ -36,6 +36,8 @@ class Dialog:
     target: str = ""
     """The request's id, for abort."""
     choice: int = 0
+    is_seen: bool = False
+    """It was on the screen: only then does the letter y answer it, so that a word typed blindly or pasted does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Ui:
     cursor_row: int = 0
     """Where that request was last, for when it is gone."""
     view: str = "main"
-    """main, steps, logs, detail, help or panel"""
+    """main, steps, logs, detail, help, figures or panel"""
     panel: int = 5
     """Index into PANELS, for view `panel`."""
     held: int | None = None
@@ -144,13 +146,14 @@ def _ask(ui: Ui, action: str, scene: Scene) -> Ui:
 
 
 def _in_dialog(ui: Ui, dialog: Dialog, key: str) -> tuple[Ui, Effect | None]:
-    if key in ("esc", "q", "n"):
-        return replace(ui, dialog=None, notice="cancelled"), None
-    if key in ("left", "right", "tab", "backtab", "h", "l"):
+    """Arrows and Tab move, Enter takes what is marked, y and n answer. Every other key, letters above all, does
+    nothing: who types on without looking must not move the mark."""
+    if key in ("left", "right", "up", "down", "tab", "backtab"):
         return replace(ui, dialog=replace(dialog, choice=1 - dialog.choice)), None
-    if key != "enter":
+    is_yes = (key in ("y", "Y") and dialog.is_seen) or (key == "enter" and dialog.choice == 1)
+    if not is_yes and key not in ("esc", "n", "N", "enter"):
         return ui, None
-    if dialog.choice == 0:
+    if not is_yes:
         return replace(ui, dialog=None, notice="cancelled"), None
     return replace(ui, dialog=None, notice=f"{dialog.action} ..."), Effect(dialog.action, dialog.target)
 
@@ -206,7 +209,9 @@ def _choose_view(ui: Ui, key: str) -> Ui:
     def toggled(view: str) -> Ui:
         return replace(ui, view="main" if ui.view == view else view)
 
-    views = {"?": "help", "t": "steps", "l": "logs", "enter": "detail"}
+    if key == "?":
+        return replace(ui, view={"help": "figures", "figures": "main"}.get(ui.view, "help"))
+    views = {"t": "steps", "l": "logs", "enter": "detail"}
     if key in views:
         return toggled(views[key])
     if key == "e":

@@ -19,7 +19,8 @@ from enginectl.top.render import render
 from enginectl.top.snapshot import Snapshot, from_json
 from enginectl.top.state import Ui
 
-PAPER_WIDTH = 100
+PAPER_WIDTH = 80
+"""Of a snapshot into a pipe where COLUMNS says nothing."""
 MAX_REPLAY_BYTES = 256 * 1024**2
 
 

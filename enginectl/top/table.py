@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enginectl.control import RequestView
 from enginectl.top import figures
 from enginectl.top.layout import Line, fit, width_of
+from enginectl.top.styles import LABEL, WARN
 
 Key = tuple[bool, float | str]
 
@@ -105,6 +106,8 @@ SORT_KEYS: dict[str, Callable[[RequestView], Key]] = {
 }
 """`hog`: who holds everybody up first, then the oldest."""
 SORTS = tuple(SORT_KEYS)
+ASCENDING = frozenset(column.name for column in COLUMNS if column.left)
+"""What is text goes from A to Z, figures from the largest down."""
 DROP_ORDER = ("client", "cached", "ttft", "prompt", "tpot", "blocks", "out")
 """Columns a narrow table gives up, first to last."""
 ID_MIN, ID_WANTED, ID_MAX, WHY_MAX = 12, 18, 38, 18
@@ -122,6 +125,11 @@ def arrange(rows: Sequence[RequestView], sort: str, invert: bool, wanted: str) -
     if invert:
         out.reverse()
     return out
+
+
+def arrow(sort: str, invert: bool) -> str:
+    """Up where the smallest stands first."""
+    return "▲" if (sort in ASCENDING) != invert else "▼"
 
 
 def searched(row: RequestView) -> str:
@@ -174,7 +182,7 @@ def header(columns: Sequence[Column], ids: int, width: int, sort: str) -> Line:
 
 def row_line(row: RequestView, columns: Sequence[Column], ids: int, width: int, is_cursor: bool) -> Line:
     """One row; the reason it waits, or its hog mark, takes what is left on the right."""
-    base = "reverse" if is_cursor else ("yellow" if row.is_hog else ("dim" if row.state != "running" else ""))
+    base = "reverse" if is_cursor else (WARN if row.is_hog else (LABEL if row.state != "running" else ""))
     line: Line = [("› " if is_cursor else ("! " if row.is_hog else "  "), base)]
     for column in columns:
         text = column.cell(row)
@@ -186,7 +194,7 @@ def row_line(row: RequestView, columns: Sequence[Column], ids: int, width: int, 
         brief = brief_why(row)
         choices = (why(row), brief, brief.partition(",")[0], "!" if row.is_hog else "")
         said = next((text for text in choices if len(text) < room), "")
-        line.append((" " + said, base or "yellow"))
+        line.append((" " + said, base or WARN))
     done = fit(line, width)
     return [(text, "reverse") for text, _ in done] if is_cursor else done
 

@@ -1,16 +1,16 @@
-"""The pictures other than the usual one: starting, draining, dead, a request in detail, steps, logs, events, help,
-and the dialog before an action. A snapshot in, lines out. Pure."""
+"""The pictures other than the usual one: starting, draining, dead, a request in detail, steps, logs, events.
+A snapshot in, lines out. Pure."""
 
 from __future__ import annotations
 
-from enginectl.control import DrainProgress, EngineView, EventView, RequestView
+from enginectl.control import DrainProgress, EngineView, EventView, ExitInfo, RequestView
 from enginectl.control_explain import Explanation
 from enginectl.control_stats import StepStats
 from enginectl.top import figures
-from enginectl.top.layout import Line, box, fit, width_of
+from enginectl.top.layout import Line, fit, width_of
 from enginectl.top.panels import filled_buckets, labelled, slow_texts, split_parts, step_figures
 from enginectl.top.snapshot import Snapshot
-from enginectl.top.state import Dialog
+from enginectl.top.styles import ACCENT, BAD, GOOD, LABEL, WARN
 
 
 def phases(view: EngineView) -> list[Line]:
@@ -23,36 +23,44 @@ def phases(view: EngineView) -> list[Line]:
         last = f"last time {figures.seconds(phase.last_took_s)}" if phase.last_took_s is not None else ""
         out.append(
             [
-                ("✔ " if done else "⠸ ", "green" if done else "yellow"),
+                ("✔ " if done else "⠸ ", GOOD if done else WARN),
                 *fit([(phase.name, "" if done else "bold")], 18),
                 (figures.seconds(took).rjust(8), "bold"),
                 ("   ", ""),
                 (phase.detail, ""),
                 ("   " if phase.detail and last else "", ""),
-                (last, "dim"),
+                (last, LABEL),
             ]
         )
-    return out or [[("waiting for the first phase", "dim")]]
+    return out or [[("waiting for the first phase", LABEL)]]
 
 
 def drain_lines(drain: DrainProgress, width: int) -> list[Line]:
-    """What is left and who holds it up; who will miss the deadline on a line of its own where one is too short."""
+    """What is left and who holds it up. Two estimates that answer two questions: all tokens at the rate of now, and the
+    slowest request at its own pace. What one line cannot hold goes on the next."""
     left = drain.running + drain.waiting
-    line: Line = [
-        (" draining ", "bold yellow"),
-        (figures.span(drain.began_s_ago), ""),
-        (f" of {figures.span(drain.grace_s)}", "dim"),
-        *labelled("   left", str(left)),
-        *labelled("  tokens", figures.count(drain.tokens_left)),
-        *labelled("  eta", _eta(drain.eta_s)),
+    parts: list[Line] = [
+        [
+            (" draining ", WARN),
+            (figures.span(drain.began_s_ago), ""),
+            (f" of {figures.span(drain.grace_s)}", LABEL),
+            *labelled("   left", str(left)),
+            *labelled("  tokens", figures.count(drain.tokens_left)),
+        ],
+        labelled("  all at this rate in", _eta(drain.eta_s)),
     ]
     if drain.worst_id:
-        line += [*labelled("  worst", drain.worst_id), (f" ({_eta(drain.worst_eta_s)})", "dim")]
-    if not drain.will_miss:
-        return [line]
-    more = f" and {len(drain.will_miss) - 3} more" if len(drain.will_miss) > 3 else ""
-    miss: Line = [(f"  W will miss: {', '.join(drain.will_miss[:3])}{more}", "yellow")]
-    return [[*line, *miss]] if width_of([*line, *miss]) <= width else [line, miss]
+        parts.append([*labelled("  slowest", drain.worst_id), (" in ", LABEL), (_eta(drain.worst_eta_s), "bold")])
+    if drain.will_miss:
+        more = f" and {len(drain.will_miss) - 3} more" if len(drain.will_miss) > 3 else ""
+        parts.append([(f"  W will miss: {', '.join(drain.will_miss[:3])}{more}", WARN)])
+    lines: list[Line] = [parts[0]]
+    for part in parts[1:]:
+        if width_of(lines[-1]) + width_of(part) <= width:
+            lines[-1] = [*lines[-1], *part]
+        else:
+            lines.append(part)
+    return lines
 
 
 def _eta(value: float | None) -> str:
@@ -69,47 +77,70 @@ def post_mortem(view: EngineView, width: int) -> list[Line]:
         asked = " (asked for)" if end.requested else ""
         out.append(
             [
-                ("! " if not end.requested else "  ", "bold red"),
-                ("exited: ", "dim"),
+                ("! " if not end.requested else "  ", BAD),
+                ("exited: ", LABEL),
                 (how, "bold"),
                 (f"{when}{asked}", ""),
                 (f"   in phase {end.phase}" if end.phase else "", ""),
+                (_in_flight(end), ""),
             ]
         )
         out += [
             labelled("  cause:" if i == 0 else "        ", row) for i, row in enumerate(wrap(end.cause, width - 9)[:6])
         ]
         out += [labelled("  evidence:", end.evidence)] if end.evidence else []
-    if view.reason and not (end is not None and end.cause and end.cause in view.reason):
+    if view.reason and not _is_said(view.reason, end):
         out.append(labelled("  reason:", view.reason))
     if view.next_restart_in_s is not None:
         out.append(labelled("  restart in:", figures.seconds(view.next_restart_in_s)))
-    return out or [[("the engine is gone", "bold red")]]
+    return out or [[("the engine is gone", BAD)]]
 
 
-def detail(row: RequestView) -> list[Line]:
+def _is_said(reason: str, end: ExitInfo | None) -> bool:
+    """The line of the exit tells it already."""
+    return end is not None and ((bool(end.cause) and end.cause in reason) or reason == f"exit {end.code}")
+
+
+def _in_flight(end: ExitInfo) -> str:
+    if end.running is None or end.waiting is None:
+        return ""
+    return f"   in flight: {end.running:,} running, {end.waiting:,} waiting"
+
+
+TWO_COLUMNS = 70
+"""Width from which the figures of a request stand side by side."""
+
+
+def detail(row: RequestView, width: int) -> list[Line]:
     """Everything known of one request."""
-    pairs = [
-        ("id", row.id),
-        ("external id", row.external_id or "-"),
+    short = [
         ("state", row.state),
         ("age", figures.seconds(row.age_s)),
         ("prompt tokens", figures.count(row.prompt_tokens)),
+        ("prompt cached", figures.percent(row.cached_ratio)),
         ("output tokens", f"{figures.count(row.output_tokens)} of {figures.count(row.max_tokens)}"),
         ("blocks held", figures.count(row.blocks)),
-        ("blocks needed", figures.count(row.blocks_needed)),
-        ("prompt cached", figures.percent(row.cached_ratio)),
         ("first token after", figures.seconds(row.ttft_s)),
-        ("time per token", f"{figures.milliseconds(row.tpot_ms)} ms"),
+        ("time per token", "-" if row.tpot_ms is None else f"{figures.milliseconds(row.tpot_ms)} ms"),
+        ("blocks needed", figures.count(row.blocks_needed)),
+        ("preemptions", str(row.preemptions)),
         ("client", str(row.client)),
         ("priority", str(row.priority)),
-        ("preemptions", str(row.preemptions)),
-        ("waits for", row.waits_for or "-"),
     ]
-    lines = [[(name.rjust(18), "dim"), ("  ", ""), (value, "bold")] for name, value in pairs]
+    lines = [_pair("id", row.id), _pair("external id", row.external_id or "-")]
+    if width < TWO_COLUMNS:
+        lines += [_pair(name, value) for name, value in short]
+    else:
+        half = width // 2
+        lines += [[*fit(_pair(*a), half), *_pair(*b)] for a, b in zip(short[::2], short[1::2], strict=True)]
+    lines.append(_pair("waits for", row.waits_for or "-"))
     if row.is_hog:
-        lines.append([("hog".rjust(18), "dim"), ("  ", ""), (f"! {row.note}", "yellow")])
+        lines.append([*_pair("hog", "")[:2], (f"! {row.note}", WARN)])
     return lines
+
+
+def _pair(name: str, value: str) -> Line:
+    return [(name.rjust(18), LABEL), ("  ", ""), (value, "bold")]
 
 
 def explanation(found: Explanation | None, row: RequestView, width: int) -> list[Line]:
@@ -132,17 +163,17 @@ def explanation(found: Explanation | None, row: RequestView, width: int) -> list
     for name, value in pairs:
         room = max(20, width - 20)
         for number, part in enumerate([value] if len(value) <= room else wrap(value, room)):
-            out.append([(("" if number else name).rjust(18), "dim"), ("  ", ""), (part, "bold")])
+            out.append(_pair("" if number else name, part))
     return out
 
 
 def event_line(events: tuple[EventView, ...], width: int) -> Line:
     """The youngest first, as many as fit whole; the first is cut when even it does not fit."""
     if not events:
-        return [("nothing yet", "dim")]
+        return [("nothing yet", LABEL)]
     out: Line = []
     for event in reversed(events):
-        piece: Line = [(figures.clock(event.ts) + " ", "dim"), (event.type, "cyan"), (f" {event.text}", "")]
+        piece: Line = [(figures.clock(event.ts) + " ", LABEL), (event.type, ACCENT), (f" {event.text}", "")]
         if out and width_of(out) + 3 + width_of(piece) > width:
             break
         out += [("   ", ""), *piece] if out else piece
@@ -152,8 +183,8 @@ def event_line(events: tuple[EventView, ...], width: int) -> Line:
 def event_lines(events: tuple[EventView, ...], rows: int) -> list[Line]:
     """One event a line, the youngest at the bottom."""
     shown = events[-rows:] if rows > 0 else ()
-    return [[(figures.clock(e.ts), "dim"), (f"  {e.type:<14}  ", "cyan"), (e.text, "")] for e in shown] or [
-        [("nothing yet", "dim")]
+    return [[(figures.clock(e.ts), LABEL), (f"  {e.type:<14}  ", ACCENT), (e.text, "")] for e in shown] or [
+        [("nothing yet", LABEL)]
     ]
 
 
@@ -166,23 +197,23 @@ def steps(step: StepStats, width: int, rows: int) -> list[Line]:
         share = (value or 0.0) / total if total > 0 else 0.0
         out.append(
             [
-                (name.ljust(12), "dim"),
+                (name.ljust(12), LABEL),
                 (figures.milliseconds(value).rjust(8) + " ms ", "bold"),
-                ("█" * round(share * cells), "cyan"),
-                (f" {share:.0%}" if value is not None else "", "dim"),
+                ("█" * round(share * cells), ACCENT),
+                (f" {share:.0%}" if value is not None else "", LABEL),
             ]
         )
     if slow := slow_texts(step)[0]:
-        out += [[], [(slow, "yellow")]]
+        out += [[], [(slow, WARN)]]
     out.append([])
     buckets = filled_buckets(step)
     top = max((n for _, n in buckets), default=1)
     for name, n in buckets:
         out.append(
             [
-                (f"{name} ms".rjust(12), "dim"),
+                (f"{name} ms".rjust(12), LABEL),
                 (f"{n:,}".rjust(8) + "    ", "bold"),
-                ("█" * round(n / top * cells) or ("▏" if n else ""), "cyan"),
+                ("█" * round(n / top * cells) or ("▏" if n else ""), ACCENT),
             ]
         )
     out.append([])
@@ -190,67 +221,13 @@ def steps(step: StepStats, width: int, rows: int) -> list[Line]:
     recent = step.recent_ms[-per_row * max(0, min(6, rows - len(out))) :]
     for at in range(0, len(recent), per_row):
         numbers = "".join(figures.milliseconds(ms).rjust(8) for ms in recent[at : at + per_row])
-        out.append([("youngest  " if at == 0 else " " * 10, "dim"), (numbers, "")])
+        out.append([("youngest  " if at == 0 else " " * 10, LABEL), (numbers, "")])
     return out
 
 
 def logs(snapshot: Snapshot, rows: int) -> list[Line]:
     lines = snapshot.log[-rows:] if rows > 0 else ()
-    return [[(line.expandtabs(4), "")] for line in lines] or [[("no log lines", "dim")]]
-
-
-HELP = (
-    ("q  Ctrl-C", "quit"),
-    ("p  space", "freeze the picture; data keeps coming in"),
-    ("[  ]  left right", "step back and forth through what was recorded, or a replay"),
-    ("{  }  L", "the same by ten; to the newest, live again"),
-    ("j k g G  arrows", "move the cursor"),
-    ("Enter", "the request under the cursor in detail"),
-    ("s  S  < >", "next sort column, invert, previous and next column"),
-    ("/  n  Esc", "filter by id, state, client:N; next match; clear"),
-    ("e  1-7", "one panel on the whole screen"),
-    ("t  l  v", "step table, log, events"),
-    ("Tab", "next engine"),
-    ("+  -", "look more or less often"),
-    ("r  w", "reset session figures; save this snapshot to a file"),
-    ("a  D  C  x", "abort, drain, cordon, stacks (--allow-actions; each asks first)"),
-)
-
-
-def help_box(width: int) -> list[Line]:
-    body: list[Line] = [[(keys.ljust(17), "bold"), (text, "")] for keys, text in HELP]
-    body += [[], [("W beside a figure: look at it.   !: act on it.", "dim")]]
-    return box([("keys", "bold")], body, min(width, 84), style="cyan")
-
-
-QUESTIONS = {
-    "abort": "Abort request {target}? Its client gets an error.",
-    "drain": "Drain? New requests are refused, the running ones finish, then the engine stops.",
-    "cordon": "Cordon, or lift the cordon? New requests are refused while it is on.",
-    "stacks": "Dump the stacks of all threads? They go to a file here.",
-}
-
-
-def dialog_box(dialog: Dialog, width: int, rows: int) -> list[Line]:
-    """Engine and object named, Cancel chosen first. With few rows the hints go, then the end of the question; the
-    choice never does."""
-    cells = max(20, min(width, 78))
-    question: list[Line] = [
-        [(row, "")] for row in wrap(QUESTIONS[dialog.action].format(target=dialog.target), cells - 4)
-    ]
-    choice = dialog_choice(dialog)
-    body = [*question, [], choice, [("left/right choose, Enter does it, Esc cancels", "dim")]]
-    if len(body) + 2 > rows:
-        body = [*question[: max(0, rows - 3)], choice]
-    return box([(f"{dialog.action} · engine ", "bold"), (dialog.engine, "bold cyan")], body, cells, style="yellow")
-
-
-def dialog_choice(dialog: Dialog) -> Line:
-    out: Line = []
-    for index, name in enumerate(("Cancel", dialog.action.capitalize())):
-        chosen = index == dialog.choice
-        out += [(f" >{name}< " if chosen else f"  {name}  ", "reverse" if chosen else ""), ("  ", "")]
-    return out
+    return [[(line.expandtabs(4), "")] for line in lines] or [[("no log lines", LABEL)]]
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -88,7 +88,7 @@ def test_each_action_of_top_is_done_once_it_is_confirmed_and_never_before(ctl: C
             screen.press(CANCEL, "cancelled")
         assert ctl.ok("status", "t", "-p", "state").out == "busy\n" and len(ctl.requests()) == 1
         assert not list(ctl.base.glob("stacks-*"))
-        screen.press(b"x" + CONFIRM, "stacks are in ", 20.0)
+        screen.press(b"x" + CONFIRM, "stacks are in", 20.0)
         assert "run_busy_loop" in next(ctl.base.glob("stacks-t-*.txt")).read_text()
         screen.press(b"C" + CONFIRM, "cordoned", 20.0)
         wait_until(lambda: ctl.ok("status", "t", "-p", "cordoned").out == "true\n", 10.0, "the cordon")
@@ -101,6 +101,56 @@ def test_each_action_of_top_is_done_once_it_is_confirmed_and_never_before(ctl: C
         screen.type(b"q")
         assert screen.end() == 0
         assert screen.is_restored
+
+
+def test_letters_typed_into_a_question_are_no_keys_and_y_answers_it(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="10")
+    child = ctl.generate()
+    (request,) = ctl.wait_running(1)
+    with at(ctl, "top", "t", "--allow-actions", columns=80, rows=24) as screen:
+        screen.wait_for(request["external_id"])
+        screen.press(b"a", ">Cancel<")
+        screen.press(b"ll" + b"\r", "cancelled")
+        screen.press(b"defaulty" + b"\r", "cancelled")
+        assert len(ctl.requests()) == 1
+        screen.press(b"a", ">Cancel<")
+        screen.press(b"y", "aborted", 20.0)
+        assert child.wait(20) == 1
+        screen.type(b"q")
+        assert screen.end() == 0
+
+
+def test_after_a_drain_top_shows_an_end_and_nothing_that_looks_alive(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="10")
+    child = ctl.generate(tokens=150)
+    ctl.wait_running(1)
+    with at(ctl, "top", "t", columns=80, rows=24) as screen:
+        screen.wait_for("running")
+        ctl.ok("drain", "t", "--grace", "60s")
+        assert child.wait(20) == 0
+        shown = wait_until(lambda: "exited" in frame_of(screen, 24) and frame_of(screen, 24), 20.0, "the end")
+        for word in ("code 0", "queues, last", "none in flight"):
+            assert word in shown
+        screen.type(b"q")
+        assert screen.end() == 0
+        assert "ended while" not in screen.output.decode()
+
+
+def test_the_first_row_of_requests_is_the_hog_and_80_columns_say_why(ctl: Ctl) -> None:
+    ctl.start("t", PACED_STEP_MS="20")
+    children = [ctl.generate(tokens=400) for _ in range(3)] + [ctl.generate(tokens=1900)]
+    wait_until(lambda: any(row["is_hog"] for row in ctl.requests()), 20.0, "a hog")
+    (row,) = ctl.ok("requests", "t", "-n", "1", "-o", "json").document["items"]
+    assert row["is_hog"] and row["max_tokens"] == 1900
+    with at(ctl, "requests", "t", "-n", "1", columns=80, rows=24) as screen:
+        assert screen.end() == 0
+        shown = screen.output.decode()
+        assert row["external_id"] in shown and "hog: " in shown
+        assert "not shown: " in shown
+        assert max(map(len, shown.splitlines())) <= 80
+    ctl.ok("abort", "-e", "t", "--all", "--yes")
+    for child in children:
+        child.wait(20)
 
 
 PARTS = {

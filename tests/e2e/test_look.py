@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.ctl import Ctl
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -69,6 +70,21 @@ def test_requests_lists_what_runs(served: Ctl) -> None:
     row = served.ok("requests", "t").out.splitlines()[1].split()
     assert row[:2] == [item["external_id"], "running"]
     served.ok("abort", item["id"])
+    child.wait(20)
+
+
+def test_while_it_stops_requests_still_tells_who_is_there(ctl: Ctl) -> None:
+    lock = ctl.base / "deadlock"
+    ctl.start("t", PACED_DEADLOCK_FILE=str(lock))
+    child = ctl.generate()
+    ctl.wait_running(1)
+    lock.touch()
+    stop = ctl.popen("stop", "t", "--yes", "--grace", "2s")
+    wait_until(lambda: ctl("status", "t", "-p", "state").out == "stopping\n", 20.0, "stopping")
+    found = ctl("requests", "t", "-o", "json")
+    lock.unlink()
+    assert found.code == 0 and found.document["total"] == 1
+    stop.wait(40)
     child.wait(20)
 
 

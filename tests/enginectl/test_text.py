@@ -78,3 +78,21 @@ def test_columns_are_given_up_before_the_one_that_shrinks() -> None:
 def test_text_from_others_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text.printable("a\x1b[2Jb\x9bc\n")
     assert text.one_line("two\nlines\x07") == "two lines�"
+
+
+def test_a_column_gives_way_to_its_least_before_others_go() -> None:
+    rows = [["gen-1", "7", "a long reason why it waits"]]
+    lines = text.table(("ID", "N", "NOTE"), rows, left=(0, 2), width=22, shrink=2, drop=(1,), least=10)
+    assert lines == ["ID     N  NOTE", "gen-1  7  a long reas…"]
+    lines = text.table(("ID", "N", "NOTE"), rows, left=(0, 2), width=18, shrink=2, drop=(1,), least=10)
+    assert lines == ["ID     NOTE", "gen-1  a long rea…"]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_parts_are_never_broken_in_two(width: int) -> None:
+    parts = [f"gen-{n:08x}" for n in range(9)]
+    lines = text.wrap(parts, width)
+    assert max(map(len, lines)) <= width
+    assert [part for line in lines for part in line.strip().rstrip(",").split(", ")] == parts
+    assert text.wrap(parts, None) == ["  " + ", ".join(parts)]
+    assert text.wrap([], width) == []

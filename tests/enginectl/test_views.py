@@ -69,18 +69,29 @@ def test_figures_that_cannot_be_known_are_dashes() -> None:
 def test_the_ready_block_says_when_weights_are_rounded() -> None:
     view = busy()
     view.asked = {**view.asked, "quantization": "int8"}
-    assert "dtype bfloat16 (int8 weights)" in ready_lines(view)[-1]
+    assert "bfloat16 (int8 weights)" in ready_lines(view)[-1]
 
 
 def test_the_ready_block() -> None:
     assert [" ".join(line.split()) for line in ready_lines(busy())] == [
         "max_model_len 32,768 (asked 40,960; cut to fit KV)",
         "kv cache 36,704 blocks × 16 = 587,264 tokens, 17.9 full-length requests",
-        "limits 256 seqs, 8,192 batched tokens dtype bfloat16 tp=1 pp=1 dp=1",
+        "limits 256 seqs, 8,192 batched tokens",
+        "dtype bfloat16 tp=1 pp=1 dp=1",
     ]
     assert phase_line(PhaseInfo(name="load weights", began_s=0, took_s=11.42, detail="15.2 GiB")) == (
         "  ✔ load weights           11.4s   15.2 GiB"
     )
+
+
+def test_a_start_fits_its_terminal() -> None:
+    phase = PhaseInfo(
+        name="handshake", began_s=0, took_s=0.1, last_took_s=0.1, detail="ipc:///run/user/1000/" + "x" * 90
+    )
+    line = phase_line(phase, 80)
+    assert len(line) == 80 and line.endswith("…   (last 0.1s)")
+    assert "x" * 50 in phase_line(phase)
+    assert max(map(len, ready_lines(busy()))) <= 80
 
 
 def test_the_page_of_a_dead_engine_is_a_post_mortem() -> None:

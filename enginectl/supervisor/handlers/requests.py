@@ -20,6 +20,9 @@ async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
     if daemon.traffic.hold.is_holding:
         items = held(daemon)
         return session.reply(RequestList(items=items[:limit], total=len(items)))
+    if daemon.stopping is not None and not daemon.is_without_engine:  # the engine answers no more; the relay still can
+        items = request_views(daemon)
+        return session.reply(RequestList(items=items[:limit], total=len(items)))
     daemon.check_serving("requests")
     table = await daemon.tables.get()
     mine = {view.id: view for view in request_views(daemon)}
@@ -29,6 +32,7 @@ async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
         items = [merge(row, mine.pop(row.id, None)) for row in table.items if row.id in mine]
         items += mine.values()  # added since the table was made
     mark_hogs(items, daemon.ready.num_gpu_blocks if daemon.ready else None)
+    items.sort(key=lambda row: (not row.is_hog, -row.age_s))  # before the limit: the hog is often the youngest
     return session.reply(RequestList(items=items[:limit], total=len(daemon.inflight)))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from enginectl import rundir
 from enginectl.control import ErrorInfo, EventView, ExitInfo
+from enginectl.errors import EngineDied
 from enginectl.record import Record, write_json
 from enginectl.rundir import make_state_dir, paths_of
 from enginectl.top import poll
@@ -202,6 +203,37 @@ def test_a_death_while_we_look_keeps_the_last_figures(peer: Peer, poller: Poller
     assert shown.view is not None
     assert shown.view.stats is not None
     assert shown.view.stats.decode_tok_s == 1912.0
+
+
+def test_an_end_that_was_asked_for_leaves_nothing_in_flight(peer: Peer, poller: Poller, clock: Clock) -> None:
+    assert poller.look().requests
+    end = ExitInfo(code=0, requested=True)
+    write_json(paths_of("qwen").record, Record(name="qwen", state="exited", ended=True, last_exit=end))
+    poller._seen.drop()
+    clock.now += 10.0
+    shown = poller.look()
+    assert shown.is_dead and not shown.requests and shown.requests_total == 0
+    assert shown.view is not None and shown.view.stats is not None
+    assert (shown.view.stats.running, shown.view.stats.waiting, shown.view.stats.decode_tok_s) == (0, 0, 0.0)
+    assert shown.view.stats.step.p50_ms == 19.8
+
+
+@pytest.mark.parametrize("verb", ["requests", "events"])
+def test_a_supervisor_that_ends_between_two_questions_is_no_fault_of_the_table(
+    verb: str, peer: Peer, poller: Poller, clock: Clock
+) -> None:
+    assert poller.look().link.is_live
+    end = ExitInfo(code=0, requested=True)
+
+    def gone(*_: object) -> object:
+        write_json(paths_of("qwen").record, Record(name="qwen", state="exited", ended=True, last_exit=end))
+        raise EngineDied("the supervisor of engine 'qwen' ended while requests waited")
+
+    setattr(poller._seen.source, verb, gone)
+    clock.now += 1.0
+    shown = poller.look()
+    assert shown.requests_error == ""
+    assert shown.is_dead and shown.link.is_live
 
 
 def test_the_last_words_of_a_supervisor_give_way_to_the_files(peer: Peer, poller: Poller, clock: Clock) -> None:

@@ -99,14 +99,17 @@ def test_freeze_and_history() -> None:
     assert keys(Ui(), "[", scene=Scene(samples.snapshot()))[0].held is None
 
 
-@pytest.mark.parametrize(
-    ("key", "view"), [("?", "help"), ("t", "steps"), ("l", "logs"), ("enter", "detail"), ("e", "panel")]
-)
+@pytest.mark.parametrize(("key", "view"), [("t", "steps"), ("l", "logs"), ("enter", "detail"), ("e", "panel")])
 def test_views_open_and_close(key: str, view: str) -> None:
     opened, _ = keys(Ui(), key)
     assert opened.view == view
     assert keys(opened, key)[0].view == "main"
     assert keys(opened, "esc")[0].view == "main"
+
+
+def test_help_has_two_pages() -> None:
+    assert [keys(Ui(), *["?"] * n)[0].view for n in range(4)] == ["main", "help", "figures", "main"]
+    assert keys(Ui(), "?", "?", "esc")[0].view == "main"
 
 
 def test_the_detail_stays_on_its_request() -> None:
@@ -163,11 +166,40 @@ def test_actions_ask_and_cancel_is_first(key: str) -> None:
     assert effect is None
     assert ui.dialog is not None
     assert ui.dialog.engine == "qwen"
-    for answer in ("enter", "esc", "n", "q"):
+    for answer in ("enter", "esc", "n", "N"):
         after, effect = keys(ui, answer)
         assert effect is None
         assert after.dialog is None
-    assert keys(ui, "y", "j", "x")[0].dialog == ui.dialog
+    assert keys(ui, *"jxhlqpaDCwt?7+", "space", "pageup", "backspace")[0].dialog == ui.dialog
+
+
+def seen(ui: Ui) -> Ui:
+    assert ui.dialog is not None
+    return replace(ui, dialog=replace(ui.dialog, is_seen=True))
+
+
+def test_y_does_it_once_the_question_was_on_the_screen() -> None:
+    ui, _ = keys(Ui(allow_actions=True), "j", "a")
+    assert keys(ui, "y") == (ui, None)
+    for key in "yY":
+        after, effect = keys(seen(ui), key)
+        assert (after.dialog, effect) == (None, Effect("abort", ui.cursor))
+
+
+@pytest.mark.parametrize("word", ["default", "abort", "drain", "day", "Czy", "all xylophones"])
+def test_a_word_that_is_typed_blindly_does_nothing(word: str) -> None:
+    ui, done = Ui(allow_actions=True), []
+    for key in (*("space" if char == " " else char for char in word), "enter"):
+        ui, effect = keys(ui, key)
+        done.append(effect)
+    assert not [effect for effect in done if effect is not None and effect.kind in ACTIONS.values()]
+
+
+def test_arrows_and_tab_move_the_mark() -> None:
+    ui, _ = keys(Ui(allow_actions=True), "a")
+    for key in ("left", "right", "up", "down", "tab", "backtab"):
+        after, _ = keys(ui, key)
+        assert after.dialog is not None and after.dialog.choice == 1, key
 
 
 def test_an_action_needs_two_keys_after_the_dialog() -> None:

@@ -1,0 +1,15 @@
+"""The colours of the dashboard, one name for each meaning. Pure values, in rich's words.
+
+Fixed colours of middling lightness from the palette of 256, because a terminal's own yellow, cyan and faint text vanish
+on a white ground: each has a contrast of about 4 to 1 or more on white and on black alike. Nothing is said by colour
+alone: what matters is lettered too (W, !)."""
+
+from __future__ import annotations
+
+LABEL = "color(243)"
+"""Names of figures, frames, and what is of the past."""
+WARN = "bold color(130)"
+BAD = "bold color(160)"
+GOOD = "color(28)"
+ACCENT = "color(30)"
+NAME = "bold color(30)"
