@@ -359,9 +359,11 @@ class _Seen:
 
 def at_rest(stats: Stats) -> Stats:
     """The last figures of an engine with what is of this moment alone at zero."""
+    none = None if stats.kv_used_ratio is None else 0
     return structs.replace(
-        stats, running=0, waiting=0, skipped=0, decode_tok_s=0.0, prefill_tok_s=0.0, requests_in_s=0.0
-    )
+        stats, running=0, waiting=0, skipped=0, decode_tok_s=0.0, prefill_tok_s=0.0, requests_in_s=0.0,
+        kv_used_blocks=none, kv_used_ratio=none,
+    )  # fmt: skip
 
 
 def _text(error: Exception) -> str:

@@ -128,7 +128,7 @@ def banners(snapshot: Snapshot, width: int) -> list[Line]:
         clients = f"{view.held:,} request{'' if view.held == 1 else 's'}"
         out.append([(f" W holding {clients} for {figures.span(view.held_s)}: their clients wait", WARN)])
     if view.drain is not None and snapshot.state == "draining":
-        out += views.drain_lines(view.drain, width)
+        out += views.drain_lines(view.drain, snapshot.requests, width)
     elif view.reason and snapshot.state not in (*DEAD_STATES, "starting"):
         out.append([(f" {snapshot.state}: {view.reason}", STATE_STYLE.get(snapshot.state, ""))])
     if view.cordoned and snapshot.state not in ("cordoned", "draining"):

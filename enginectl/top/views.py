@@ -3,11 +3,13 @@ A snapshot in, lines out. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from enginectl.control import DrainProgress, EngineView, EventView, ExitInfo, RequestView
 from enginectl.control_explain import Explanation
 from enginectl.control_stats import StepStats
 from enginectl.top import figures
-from enginectl.top.layout import Line, fit, width_of
+from enginectl.top.layout import Line, first_fit, fit, width_of
 from enginectl.top.panels import filled_buckets, labelled, slow_texts, split_parts, step_figures
 from enginectl.top.snapshot import Snapshot
 from enginectl.top.styles import ACCENT, BAD, GOOD, LABEL, WARN
@@ -35,10 +37,11 @@ def phases(view: EngineView) -> list[Line]:
     return out or [[("waiting for the first phase", LABEL)]]
 
 
-def drain_lines(drain: DrainProgress, width: int) -> list[Line]:
+def drain_lines(drain: DrainProgress, rows: Sequence[RequestView], width: int) -> list[Line]:
     """What is left and who holds it up. Two estimates that answer two questions: all tokens at the rate of now, and the
     slowest request at its own pace. What one line cannot hold goes on the next."""
     left = drain.running + drain.waiting
+    users = {row.id: row.external_id or row.id for row in rows}
     parts: list[Line] = [
         [
             (" draining ", WARN),
@@ -50,10 +53,11 @@ def drain_lines(drain: DrainProgress, width: int) -> list[Line]:
         labelled("  all at this rate in", _eta(drain.eta_s)),
     ]
     if drain.worst_id:
-        parts.append([*labelled("  slowest", drain.worst_id), (" in ", LABEL), (_eta(drain.worst_eta_s), "bold")])
+        parts.append(
+            [*labelled("  slowest", user_id(drain.worst_id)), (" in ", LABEL), (_eta(drain.worst_eta_s), "bold")]
+        )
     if drain.will_miss:
-        more = f" and {len(drain.will_miss) - 3} more" if len(drain.will_miss) > 3 else ""
-        parts.append([(f"  W will miss: {', '.join(drain.will_miss[:3])}{more}", WARN)])
+        parts.append(_will_miss([users.get(name, name) for name in drain.will_miss], width))
     lines: list[Line] = [parts[0]]
     for part in parts[1:]:
         if width_of(lines[-1]) + width_of(part) <= width:
@@ -61,6 +65,16 @@ def drain_lines(drain: DrainProgress, width: int) -> list[Line]:
         else:
             lines.append(part)
     return lines
+
+
+def _will_miss(ids: list[str], width: int) -> Line:
+    """Three of them, fewer where the ids are long: the number of the others is never cut away."""
+
+    def said(named: int) -> Line:
+        more = f" and {len(ids) - named} more" if len(ids) > named else ""
+        return [(f"  W will miss: {', '.join(ids[:named])}{more}", WARN)]
+
+    return first_fit(width, said(3), said(2), said(1))
 
 
 def _eta(value: float | None) -> str:
@@ -102,9 +116,9 @@ def _is_said(reason: str, end: ExitInfo | None) -> bool:
 
 
 def _in_flight(end: ExitInfo) -> str:
-    if end.running is None or end.waiting is None:
+    if not end.running and not end.waiting:
         return ""
-    return f"   in flight: {end.running:,} running, {end.waiting:,} waiting"
+    return f"   in flight: {figures.count(end.running)} running, {figures.count(end.waiting)} waiting"
 
 
 TWO_COLUMNS = 70
@@ -150,10 +164,12 @@ def explanation(found: Explanation | None, row: RequestView, width: int) -> list
     start = figures.seconds(found.expected_start_s)
     pairs = [("why", found.because)]
     if row.state == "running":
-        pairs.append(("ends within", f"{figures.seconds(found.eta_s)}, {figures.count(found.tokens_left)} tokens left"))
+        pairs.append(
+            ("ends in about", f"{figures.seconds(found.eta_s)}, {figures.count(found.tokens_left)} tokens left")
+        )
     else:
         pairs.append(("place in the line", figures.count(found.position)))
-        pairs.append(("starts within", f"{start}, {figures.count(found.expected_start_steps)} steps"))
+        pairs.append(("starts in about", f"{start}, at most {figures.count(found.expected_start_steps)} steps"))
         for number, holder in enumerate(found.holders[:5]):
             share = "" if holder.share is None else f" ({holder.share:.0%})"
             text = f"{holder.external_id or holder.id}  {figures.count(holder.blocks)} blocks{share}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from enginectl.control import ExitInfo
+from enginectl.control import DrainProgress, ExitInfo, RequestView
 from enginectl.control_explain import Explanation, Holder
 from enginectl.top.render import render
 from enginectl.top.snapshot import Snapshot
@@ -63,7 +63,7 @@ def test_a_long_detail_says_that_there_is_more_and_a_usual_one_is_whole() -> Non
     )
     snapshot = samples.snapshot(requests=(row,), requests_total=1, explanation=explained)
     shown = picture(snapshot, Ui(view="detail", cursor=row.id))
-    for word in ("place in the line", "starts within", "cmpl-2", "time per token  -", "waits for"):
+    for word in ("place in the line", "starts in about", "cmpl-2", "time per token  -", "waits for"):
         assert word in shown
     assert "time per token  - ms" not in shown
     assert "more lines" not in shown
@@ -104,3 +104,13 @@ def test_an_end_is_told_once() -> None:
     end = ExitInfo(code=0, requested=True, at=samples.NOW)
     shown = picture(samples.snapshot(view=samples.view("exited", reason="exit 0", last_exit=end)))
     assert "code 0" in shown and "reason: exit 0" not in shown
+
+
+@pytest.mark.parametrize("tail", ["", "-" + "f" * 24])
+def test_how_many_will_miss_is_never_cut_away(tail: str) -> None:
+    late = [f"gen-{n:08x}{tail}-8a1f0945" for n in range(36)]
+    drain = DrainProgress(began_s_ago=1, grace_s=10, running=36, will_miss=late, worst_id=late[0], worst_eta_s=77.0)
+    rows = tuple(RequestView(id=name, external_id=name[:-9], age_s=1.0) for name in late)
+    shown = picture(samples.snapshot(view=samples.view("draining", drain=drain), requests=rows))
+    assert f"gen-00000000{tail}" in shown and " more" in shown
+    assert f"slowest gen-00000000{tail} in 1m17s" in shown
