@@ -54,7 +54,7 @@ class Explanation(Struct, kw_only=True):
     tokens_left: int | None = None
     eta_s: float | None = None
     step_ms: float | None = None
-    """The median that estimates are made with."""
+    """What a step for so many takes now: the estimates are made with it."""
     step: int = 0
     """Step counter at this moment."""
     notes: list[str] = []

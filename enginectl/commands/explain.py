@@ -48,7 +48,7 @@ def lines(found: Explanation, name: str) -> list[str]:
 def _running_rows(found: Explanation) -> list[tuple[str, str]]:
     request = found.request
     cached = "-" if request.cached_ratio is None else f"{request.cached_ratio:.0%}"
-    eta = "-" if found.eta_s is None else f"at most {text.seconds(found.eta_s)}"
+    eta = "-" if found.eta_s is None else f"about {text.seconds(found.eta_s)} for all of them"
     return [
         ("rate", f"{'-' if found.tok_s is None else f'{found.tok_s:,.1f}'} tok/s"),
         ("left", f"{text.number(found.tokens_left)} tokens, {eta}"),
@@ -82,7 +82,8 @@ def _start(found: Explanation) -> str:
     steps = f"{found.expected_start_steps:,} steps"
     if found.expected_start_s is None:
         return f"at most {steps}"
-    return f"at most {text.seconds(found.expected_start_s)}   ({steps} of {text.milliseconds(found.step_ms)})"
+    pace = f"at most {steps}, at {text.milliseconds(found.step_ms)} each now"
+    return f"about {text.seconds(found.expected_start_s)}   ({pace})"
 
 
 def _holder(holder: Holder) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 from enginectl.control import RequestView
 from enginectl.control_explain import Explanation, Holder, Limit
@@ -14,7 +14,11 @@ from enginectl.supervisor.forecast import Load, forecast
 
 MAX_HOLDERS = 20
 SMALL_STEP = 64
-"""Tokens up to which a step counts as one without prefill."""
+"""Tokens from which a step tells what prefill costs."""
+RECENT = 16
+"""Steps whose mean is the pace of now."""
+ALIKE = 1.5
+"""A batch up to so much larger or smaller has the same pace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Scene:
     kv_used_ratio: float | None = None
     steps: Sequence[tuple[int, float]] = ()
     """Measured: (tokens, s)."""
+    decodes: Sequence[tuple[int, float]] = ()
+    """Of those without prefill: (rows, s)."""
     step: int = 0
     paused: str = ""
     """The pause's mode."""
@@ -56,7 +62,7 @@ def explain(request: RequestView, scene: Scene) -> Explanation:
         max_num_seqs=scene.max_num_seqs, tokens_left=tokens_left(request, scene), step=scene.step,
         blocks_needed=request.blocks_needed if scene.knows_order else None,
     )  # fmt: skip
-    step_s, prefill_s = step_times(scene.steps)
+    step_s, prefill_s = step_times(scene.steps, scene.decodes, max(1, len(scene.running)))
     found.step_ms = None if step_s is None else step_s * 1000
     if request.state == "running":
         _explain_running(found, scene, step_s)
@@ -75,16 +81,29 @@ def tokens_left(request: RequestView, scene: Scene) -> int | None:
     return max(0, limit - request.output_tokens)
 
 
-def step_times(steps: Sequence[tuple[int, float]]) -> tuple[float | None, float]:
-    """(median s of a step that only decodes, s a prefill token adds), from the steps measured so far."""
+def step_times(
+    steps: Sequence[tuple[int, float]], decodes: Sequence[tuple[int, float]], running: int = 1
+) -> tuple[float | None, float]:
+    """(s of a step that decodes for so many, s a prefill token adds), from the steps measured so far."""
     if not steps:
         return None, 0.0
-    small = [seconds for tokens, seconds in steps if tokens <= SMALL_STEP]
-    if not small:
-        return median(seconds for _, seconds in steps), 0.0
-    step_s = median(small)
-    adds = [max(0.0, seconds - step_s) / tokens for tokens, seconds in steps if tokens > SMALL_STEP]
-    return step_s, median(adds) if adds else 0.0
+    if not decodes:
+        return mean(seconds for _, seconds in steps[-RECENT:]), 0.0
+    most = max(SMALL_STEP, running * ALIKE)
+    usual_s = median(seconds for _, seconds in decodes)
+    adds = [max(0.0, seconds - usual_s) / tokens for tokens, seconds in steps if tokens > most]
+    return _pace(decodes, running), median(adds) if adds else 0.0
+
+
+def _pace(decodes: Sequence[tuple[int, float]], running: int) -> float:
+    """Of the last steps for about as many; where none was yet, of the nearest sizes, and what more rows would cost at
+    most. Older steps tell of another batch, and of a machine that had less or more to do."""
+    alike = [seconds for rows, seconds in decodes if running / ALIKE <= rows <= running * ALIKE]
+    if alike:
+        return mean(alike[-RECENT:])
+    nearest = min((rows for rows, _ in decodes), key=lambda rows: abs(rows - running))
+    seconds = mean([seconds for rows, seconds in decodes if rows == nearest][-RECENT:])
+    return seconds * max(1.0, running / max(1, nearest))
 
 
 # ---------------------------------------------------------------- it runs
@@ -92,7 +111,7 @@ def step_times(steps: Sequence[tuple[int, float]]) -> tuple[float | None, float]
 
 def _explain_running(found: Explanation, scene: Scene, step_s: float | None) -> None:
     request = found.request
-    token_s = request.tpot_ms / 1000 if request.tpot_ms else step_s
+    token_s = step_s or (request.tpot_ms / 1000 if request.tpot_ms else None)
     held, reason = _held(scene, runs=True)
     found.limit, found.because = held, reason or "it runs"
     if token_s:

@@ -48,6 +48,9 @@ class StatsBook:
         self.steps = Samples(STEP_WINDOW_S)
         self.slow = SlowSteps(STEP_WINDOW_S)
         self.step_tokens: deque[tuple[int, float]] = deque(maxlen=256)
+        """(tokens, s) of the last steps."""
+        self.decode_steps: deque[tuple[int, float]] = deque(maxlen=256)
+        """(rows, s) of those that computed no prompt: a small prompt and a batch of as many tokens are not alike."""
         self.finished: dict[FinishReason, int] = {}
         self.tokens_total = 0
         self.totals = Totals()
@@ -123,6 +126,8 @@ class StatsBook:
         self.steps.add(now, step_ms)
         self.totals.step.add(step_ms / 1000)
         self.step_tokens.append((tokens, step_ms / 1000))
+        if tokens and not stats.num_prefill_tokens:
+            self.decode_steps.append((tokens, step_ms / 1000))
         number = self.totals.steps if is_uncounted(stats) else stats.step_counter
         self.slow.add(now, number, step_ms, tokens, stats.num_prefill_tokens)
 

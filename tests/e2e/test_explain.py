@@ -17,10 +17,11 @@ def test_one_that_runs_and_one_that_waits(ctl: Ctl) -> None:
     second = next(item["external_id"] for item in ctl.requests() if item["external_id"] != first)
     page = ctl.ok("explain", first).out
     assert page.startswith(f"{first}  running")
-    assert "tok/s" in page and "tokens, at most" in page and "next:  enginectl" in page
+    assert "tok/s" in page and "tokens, about" in page and "next:  enginectl" in page
     page = ctl.ok("explain", "-e", "t", second[:-2]).out
     assert page.startswith(f"{second}  waiting")
     assert "all 1 places run" in page and "1 in the line" in page
+    assert "about" in page and "steps, at" in page
     assert f"held by    {first}" in page
     assert f"next:  enginectl abort -e t {first}" in page
     item = ctl.ok("explain", second, "-o", "json").document["items"][0]

@@ -15,9 +15,9 @@ from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
 
 
 class PacedExecutor(NullExecutor):
-    """PACED_STEP_MS a step; PACED_LOAD_S while the weights are "read"; PACED_FAIL_FILE makes a load fail while it
-    exists; PACED_NOISE_MB is how much it then says; PACED_CHILD=1 leaves a child that ignores TERM;
-    PACED_DEADLOCK_FILE blocks a step while it exists."""
+    """PACED_STEP_MS a step and PACED_ROW_MS for each row of it; PACED_LOAD_S while the weights are "read";
+    PACED_FAIL_FILE makes a load fail while it exists; PACED_NOISE_MB is how much it then says; PACED_CHILD=1 leaves a
+    child that ignores TERM; PACED_DEADLOCK_FILE blocks a step while it exists."""
 
     def load_model(self, progress: Progress) -> ModelInfo:
         if os.path.exists(os.environ.get("PACED_FAIL_FILE", "")):
@@ -31,7 +31,8 @@ class PacedExecutor(NullExecutor):
         return super().load_model(progress)
 
     def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
-        time.sleep(float(os.environ.get("PACED_STEP_MS", "5")) / 1000)
+        row_ms = float(os.environ.get("PACED_ROW_MS", "0"))
+        time.sleep((float(os.environ.get("PACED_STEP_MS", "5")) + row_ms * len(step.rows)) / 1000)
         while os.path.exists(os.environ.get("PACED_DEADLOCK_FILE", "")):
             time.sleep(0.05)
         until = time.monotonic() + step.num_prefill_tokens * float(os.environ.get("PACED_BURN_S", "0"))

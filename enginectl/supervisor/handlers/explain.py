@@ -66,6 +66,7 @@ async def _scene(daemon: Daemon) -> Scene:
         kv_used_ratio=last.kv_cache_usage if daemon.book.turned_at is not None else None,
         block_size=ready.block_size if ready else 16, max_model_len=ready.max_model_len if ready else None,
         max_num_seqs=ready.max_num_seqs if ready else None, steps=list(daemon.book.step_tokens),
+        decodes=list(daemon.book.decode_steps),
         step=max(last.step_counter, engine.step_counter if engine else 0),
         paused=engine.paused or "" if engine and not engine.sleeping else "",
         is_sleeping=engine is not None and engine.sleeping, stalled=reason if state == "stalled" else "",

@@ -22,7 +22,8 @@ def waits(name: str, needed: int, state: str = "waiting") -> RequestView:
 
 
 def scene(*items: RequestView, free: int = 2, total: int = 40, **more: object) -> Scene:
-    settings: dict[str, object] = {"free_blocks": free, "total_blocks": total, "max_num_seqs": 8, "steps": DECODE}
+    settings: dict[str, object] = {"free_blocks": free, "total_blocks": total, "max_num_seqs": 8}
+    settings |= {"steps": DECODE, "decodes": DECODE}
     return Scene(items=items, **(settings | more))  # type: ignore[arg-type]
 
 
@@ -82,10 +83,11 @@ def test_a_pause_that_waits_lets_what_runs_go_on() -> None:
 
 def test_one_that_runs_has_rate_and_rest() -> None:
     one = runs("a", 2, tpot_ms=25.0, preemptions=3)
-    found = explain(one, scene(one))
+    found = explain(one, scene(one, steps=(), decodes=()))
     assert found.tok_s == pytest.approx(40.0)
     assert found.tokens_left == 100
     assert found.eta_s == pytest.approx(2.5)
+    assert explain(one, scene(one)).tok_s == pytest.approx(50.0)  # the steps of now, not the mean since its first token
     assert found.position is None
     assert any("preempted 3 times" in note for note in found.notes)
 
@@ -114,10 +116,37 @@ def test_shared_blocks_are_counted_once() -> None:
 
 
 def test_step_times_tell_decode_from_prefill() -> None:
-    assert step_times([]) == (None, 0.0)
-    step_s, prefill_s = step_times([(4, 0.02), (4, 0.02), (1004, 1.02)])
+    assert step_times([], []) == (None, 0.0)
+    decodes = [(4, 0.02), (4, 0.02)]
+    step_s, prefill_s = step_times([*decodes, (1004, 1.02)], decodes, 4)
     assert step_s == 0.02
     assert prefill_s == pytest.approx(0.001, rel=0.01)
+
+
+def pace(decodes: list[tuple[int, float]], running: int) -> float | None:
+    return step_times(decodes, decodes, running)[0]
+
+
+def test_the_pace_is_that_of_the_last_steps_of_the_present_size() -> None:
+    alone, eight = [(1, 0.01)] * 100, [(8, 0.07)] * 5
+    assert pace([*alone, *eight], 8) == pytest.approx(0.07)
+    assert pace([*alone, *eight], 1) == pytest.approx(0.01)
+    assert pace([(8, 0.07), *[(8, 0.14)] * 16], 8) == pytest.approx(0.14)
+
+
+def test_a_size_that_was_never_seen_costs_no_more_than_its_rows() -> None:
+    assert pace([(1, 0.01)] * 9, 8) == pytest.approx(0.08)
+    assert pace([(8, 0.07)] * 9, 2) == pytest.approx(0.07)
+
+
+def test_a_step_of_many_that_only_decode_is_no_prefill() -> None:
+    step_s, prefill_s = step_times([(200, 0.3)] * 9, [(200, 0.3)] * 9, 200)
+    assert (step_s, prefill_s) == (pytest.approx(0.3), 0.0)  # type: ignore[comparison-overlap]
+
+
+def test_a_small_prompt_is_no_batch() -> None:
+    """Eight tokens of one prompt take what one row takes."""
+    assert step_times([(1, 0.01), (8, 0.012)], [(1, 0.01)], 8)[0] == pytest.approx(0.08)
 
 
 def test_an_engine_that_tells_no_blocks_is_said_to_be_the_reason() -> None:

@@ -12,7 +12,7 @@ from enginectl.client import Engine
 from enginectl.control_explain import ExplainArgs, Explanation, ExplanationList
 from enginectl.control_verbs import GenerateChunk, GenerateEnd
 from enginectl.errors import NoSuchRequest
-from tests.support.rig import rig_in
+from tests.support.rig import Rig, rig_in
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -89,6 +89,29 @@ def test_places_and_what_runs(engine: Engine) -> None:
     assert first.tokens_left == 200 - first.request.output_tokens
     engine.call("pause_scheduler", "keep", False)
     wait_until(lambda: ask(engine, "r0").limit == "paused", 10.0, "a pause")
+
+
+def test_a_batch_that_has_grown_is_not_foretold_with_the_steps_of_the_one_before(rig: Rig) -> None:
+    """One alone, then as many as fit: a step takes seven times what nearly all of the last minute took."""
+    with rig.start("t", env={"PACED_STEP_MS": "2", "PACED_ROW_MS": "8"}, max_num_seqs=8) as engine:
+        begin(engine, "alone", 8, 900)
+        wait_until(lambda: engine.requests()[0].output_tokens > 100, 30.0, "a hundred steps of one")
+        for number in range(8):
+            begin(engine, f"r{number}", 8, 150)
+
+        def that_wait() -> list[str]:
+            views = engine.requests()
+            waiting = [view.id for view in views if view.state == "waiting"]
+            return waiting if len(views) == 9 and len(waiting) == 1 else []
+
+        (last,) = wait_until(that_wait, 20.0, "all places taken and one more")
+        found = ask(engine, last)
+        assert found.limit == "sequences" and found.expected_start_steps and found.expected_start_s
+        assert found.step_ms and found.step_ms >= 64
+        assert found.expected_start_s >= found.expected_start_steps * 0.064
+        assert (ask(engine, "alone").tok_s or 0) <= 1000 / 64
+        while STREAMS:
+            STREAMS.pop().close()
 
 
 def test_ids_that_mean_nothing_say_so(engine: Engine) -> None:
