@@ -53,9 +53,8 @@ def drain_lines(drain: DrainProgress, rows: Sequence[RequestView], width: int) -
         labelled("  all at this rate in", _eta(drain.eta_s)),
     ]
     if drain.worst_id:
-        parts.append(
-            [*labelled("  slowest", user_id(drain.worst_id)), (" in ", LABEL), (_eta(drain.worst_eta_s), "bold")]
-        )
+        slowest = users.get(drain.worst_id, drain.worst_id)
+        parts.append([*labelled("  slowest", slowest), (" in ", LABEL), (_eta(drain.worst_eta_s), "bold")])
     if drain.will_miss:
         parts.append(_will_miss([users.get(name, name) for name in drain.will_miss], width))
     lines: list[Line] = [parts[0]]
