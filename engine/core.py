@@ -71,8 +71,9 @@ class EngineCore:
         config, status = self.config, self.status
         status.begin("load weights")
         self.model = self.executor.load_model(status.progress)
-        held = f" held as {self.model.held_as} (no compiled kernels)" if self.model.held_as else ""
-        status.end("load weights", f"{self.model.weight_bytes / 1e6:,.0f} MB in memory, {self.model.dtype}{held}")
+        model = self.model
+        kind = f"as {model.held_as} ({model.held_why})" if model.held_as else f"in memory, {model.dtype}"
+        status.end("load weights", f"{model.weight_bytes / 1e6:,.0f} MB {kind}")
         status.begin("kv cache")
         self.capacity = plan_capacity(config, self.model, self.executor.measure_kv_memory())
         self.executor.initialize_cache(self.capacity.num_gpu_blocks)

@@ -32,6 +32,8 @@ class ModelInfo:
     device: str
     held_as: str = ""
     """The type that the weights have in memory, where it is not `dtype`."""
+    held_why: str = ""
+    """Why, and until when."""
 
 
 class Executor(ABC):

@@ -73,6 +73,7 @@ class UniProcExecutor(Executor):
             weight_bytes=decoder.weight_bytes,
             device=str(self.target.device),
             held_as=type_name(compute) if is_widened else "",
+            held_why=self._kernels.prospect if is_widened else "",
         )
 
     def measure_kv_memory(self) -> int:

@@ -17,7 +17,7 @@ from engine.errors import EngineError, ModelError
 from engine.model.config import ModelConfig
 from engine.model.loader import Target
 from engine.model.native.bindings import Library
-from engine.model.native.build import Build, BuildError, find_library, levels
+from engine.model.native.build import Build, BuildError, find_compiler, find_library, levels
 from engine.model.native.check import check_library
 from engine.model.native.decoder import NativeDecoder, can_run
 
@@ -48,6 +48,15 @@ class Kernels:
     def __str__(self) -> str:
         return f"{self.state} ({self.detail})"
 
+    @property
+    def prospect(self) -> str:
+        """Why torch computes, and until when, as a remark; empty while it does not."""
+        if self.state == "native":
+            return ""
+        if self.state == "building":
+            return "until kernels are compiled"
+        return "kernels=eager" if self._setting == "eager" else self.detail
+
     def library(self) -> Library | None:
         """One that was built before; with the setting `native` it is built now. Raises ModelError then."""
         if not self._wanted:
@@ -68,8 +77,15 @@ class Kernels:
         return None
 
     def arrive_later(self, pack: Pack) -> None:
-        """Builds in a thread, unless eager was asked for; `pack` is called there with the library."""
+        """Builds in a thread, unless eager was asked for or nothing can build; `pack` is called there with the
+        library."""
         if not self._wanted or self._thread is not None:
+            return
+        try:
+            find_compiler()
+        except BuildError as error:
+            self._refuse(str(error))
+            self._give_up()
             return
         self.state, self.detail = "building", "eager until it is there"
         self._thread = threading.Thread(target=self._work, args=(pack,), name="native-build", daemon=True)

@@ -249,4 +249,5 @@ def test_the_model_says_in_which_type_its_weights_are_held(
         model = executor.load_model(lambda done, total: None)
     finally:
         executor.shutdown()
-    assert (model.dtype, model.held_as) == ("bfloat16", held_as)
+    why = "kernels=eager" if held_as else ""
+    assert (model.dtype, model.held_as, model.held_why) == ("bfloat16", held_as, why)
