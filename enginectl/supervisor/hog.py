@@ -1,4 +1,5 @@
-"""Which request holds far more of the engine than its fair share: a pure function over the request table."""
+"""Which request holds far more of the engine than its fair share, so that others wait for it or will: a pure function
+over the request table."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from statistics import median
 from enginectl.control import RequestView
 
 FACTOR = 3.0
+BEGUN = ("running", "preempted")
 MIN_OTHERS = 2
 MIN_TOKENS_LEFT = 256
 MIN_SHARE = 0.02
@@ -15,15 +17,17 @@ MIN_SHARE = 0.02
 
 
 def mark_hogs(items: Sequence[RequestView], total_blocks: int | None) -> None:
-    """Sets is_hog and note in place. A hog holds at least FACTOR times the median of the others in blocks and a part
-    of the cache that matters, or has at least FACTOR times the others' most tokens still to come; among fewer than
-    three requests nobody is one."""
+    """Sets is_hog and note in place. A hog runs, or was preempted and comes back before the others; beside those of its
+    kind it holds at least FACTOR times the median of the others in blocks and a part of the cache that matters, or has
+    at least FACTOR times the others' most tokens still to come. One that only waits holds nobody up, whatever it will
+    take; among fewer than three requests nobody is one."""
     if len(items) <= MIN_OTHERS:
         return
-    held = sorted(map(_held, items))
-    left = sorted(map(tokens_left, items))
-    for item in items:
-        by_blocks = _holds_too_much(item, held) and _share(item, total_blocks) >= MIN_SHARE
+    begun = [item for item in items if item.state in BEGUN]
+    held = sorted(map(_held, begun))
+    left = sorted(map(tokens_left, begun if len(begun) > 1 else items))
+    for item in begun:
+        by_blocks = len(begun) > 1 and _holds_too_much(item, held) and _share(item, total_blocks) >= MIN_SHARE
         by_rest = _has_too_much_left(item, left)
         if by_blocks or by_rest:
             item.is_hog = True

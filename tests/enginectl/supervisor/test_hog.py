@@ -38,6 +38,31 @@ def test_equal_shares_and_small_company_have_no_hog() -> None:
     assert hogs([view("a", 0, state="waiting"), view("b", 0, state="waiting"), view("c", 0, state="waiting")]) == []
 
 
+def test_one_that_only_waits_holds_nobody_up_and_hides_nobody() -> None:
+    running = [view(f"r{n}", 4, limit=300) for n in range(16)]
+    late = view("late", 0, out=0, limit=6000, state="waiting")
+    assert hogs([*running, late]) == []
+    hog = view("hog", 4, limit=4000)
+    assert hogs([*running, hog, late], 4096) == ["hog"]
+
+
+def test_many_that_wait_do_not_hide_who_holds_the_cache() -> None:
+    waiting = [view(f"w{n}", 0, out=0, state="waiting") for n in range(9)]
+    assert hogs([view("a", 2), view("b", 3), view("c", 80), *waiting]) == ["c"]
+    assert hogs([view("a", 4), view("c", 80), *waiting]) == ["c"]
+
+
+def test_the_only_one_that_runs_is_measured_by_those_that_wait() -> None:
+    waiting = [view(f"w{n}", 0, out=0, state="waiting") for n in range(3)]
+    assert hogs([view("a", 4), *waiting]) == []
+    assert hogs([view("a", 4, limit=4000), *waiting], 4096) == ["a"]
+
+
+def test_one_that_was_preempted_comes_back_before_the_others() -> None:
+    others = [view("a", 4), view("b", 4)]
+    assert hogs([*others, view("c", 0, out=123, limit=1900, state="preempted")]) == ["c"]
+
+
 def test_without_block_counts_tokens_tell() -> None:
     items = [view("a", None, out=10), view("b", None, out=10), view("c", None, out=90)]
     assert hogs(items, None) == ["c"]

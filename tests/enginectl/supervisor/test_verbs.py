@@ -89,6 +89,18 @@ def test_requests_show_the_hog_and_no_tokens(engine: Engine) -> None:
         stream.close()
 
 
+def test_one_that_waits_for_all_others_is_no_hog(engine: Engine) -> None:
+    streams = [engine.generate([3], SamplingParams(max_tokens=400), request_id=f"r{n}") for n in range(4)]
+    wait_until(lambda: sum(view.state == "running" for view in engine.requests()) == 4, 5.0, "four that run")
+    streams.append(engine.generate([3], SamplingParams(max_tokens=1900), request_id="last"))
+    wait_until(lambda: len(engine.requests()) == 5, 5.0, "one that waits")
+    views = {view.external_id: view for view in engine.requests()}
+    assert views["last"].state == "waiting"
+    assert not any(view.is_hog for view in views.values())
+    for stream in streams:
+        stream.close()
+
+
 def test_more_than_fit_is_saturated(engine: Engine) -> None:
     streams = [engine.generate([3], SamplingParams(max_tokens=500)) for _ in range(6)]
     view = wait_until(lambda: (view := engine.status()).state == "saturated" and view, 5.0, "saturated")
