@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from enginectl.top.figures import clean, to_ascii
-from enginectl.top.styles import LABEL
+from enginectl.top.styles import LABEL, WITH_SIXTEEN
 
 Span: TypeAlias = tuple[str, str]
 Line: TypeAlias = list[Span]
@@ -139,10 +139,12 @@ class Frame:
         return ["".join(text for text, _ in row).rstrip() for row in self.lines]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        few = console.color_system == "standard"
         for number, row in enumerate(self.lines):
             if number:
                 yield Segment.line()
-            for text, style in row:
+            for text, wanted in row:
+                style = WITH_SIXTEEN.get(wanted, wanted) if few else wanted
                 yield Segment(text, Style.parse(style) if style else None)
 
 

@@ -13,3 +13,7 @@ BAD = "bold color(160)"
 GOOD = "color(28)"
 ACCENT = "color(30)"
 NAME = "bold color(30)"
+
+WITH_SIXTEEN = {LABEL: "", WARN: "bold magenta", BAD: "bold red", GOOD: "", ACCENT: "", NAME: "bold"}
+"""The same where a terminal has only its own sixteen colours: magenta and red are dark enough on white and light enough
+on black; the nearest to the others (yellow, cyan, a grey that may be the ground itself) are not."""

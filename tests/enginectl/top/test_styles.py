@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
+from rich.console import Console
 from rich.style import Style
 
 from enginectl.top.render import render
+from enginectl.top.state import Ui
 from tests.enginectl.top import samples
 from tests.enginectl.top.test_render import SNAPSHOTS, VIEWS
 
@@ -43,3 +48,14 @@ def test_every_style_is_readable_on_both_grounds(name: str) -> None:
     own = luminance(*style.color.get_truecolor())
     assert (1.0 + 0.05) / (own + 0.05) >= LEAST, "on white"
     assert (own + 0.05) / 0.05 >= LEAST, "on black"
+
+
+def test_of_sixteen_colours_only_two_are_used() -> None:
+    used: set[str] = set()
+    for snapshot in SNAPSHOTS.values():
+        console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=100)
+        console.print(render(snapshot, Ui(), 100, 32, now=samples.NOW))
+        codes = re.findall(r"\x1b\[([\d;]*)m", console.file.getvalue())  # type: ignore[attr-defined]
+        used |= {code for found in codes for code in found.split(";")}
+    assert {"31", "35"} < used
+    assert used <= {"", "0", "1", "4", "7", "31", "35"}
