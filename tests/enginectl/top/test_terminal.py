@@ -179,6 +179,7 @@ def test_keys_are_handled_at_once_and_redraw_only_on_change(peer: Peer) -> None:
         screen.wait_for("step timing")
         for key, word in (
             (b"?", "freeze the picture"),
+            (b"?", "put back for want"),
             (b"?", "cmpl-01f"),
             (b"t", "youngest"),
             (b"\x1b", "cmpl-01f"),
