@@ -103,6 +103,8 @@ class ExitInfo(Struct, kw_only=True):
     running: int | None = None
     waiting: int | None = None
     """Requests in flight then, as last seen."""
+    aborted: int | None = None
+    """Requests that the stop or drain cut off; None where nobody asked for the end."""
     up_s: float | None = None
     """Since it was spawned."""
 

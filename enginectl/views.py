@@ -235,6 +235,8 @@ def _post_mortem(view: EngineView) -> list[str]:
         rows.append(("step", f"{end.step:,} was its last"))
     if end.running is not None and end.waiting is not None:
         rows.append(("in flight", f"{end.running:,} running, {end.waiting:,} waiting"))
+    if end.aborted:
+        rows.append(("aborted", f"{text.count(end.aborted, 'request')} by the stop or drain that ended it"))
     if end.cause:
         rows.append(("cause", text.one_line(end.cause)))
     elif view.reason and not end.requested:

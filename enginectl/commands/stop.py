@@ -97,8 +97,13 @@ def _stop_one(entry: EngineEntry, grace_s: float, label: str = "") -> Result:
     view = EngineEntry.read(entry.name).view()
     took = text.seconds(stages[-1].elapsed_s) if stages else "a moment"
     how = text.exit_text(view.last_exit)
-    out.text(f"{entry.name}  stopped in {took}{f', {how}' if how else ''}")
-    return {"name": entry.name, "state": view.state, "changed": True, "stages": [stage.stage for stage in stages]}
+    aborted = view.last_exit.aborted if view.last_exit else None
+    cut = f", {text.count(aborted, 'request')} aborted" if aborted else ""
+    out.text(f"{entry.name}  stopped in {took}{f', {how}' if how else ''}{cut}")
+    return {
+        "name": entry.name, "state": view.state, "changed": True, "stages": [stage.stage for stage in stages],
+        "aborted": aborted,
+    }  # fmt: skip
 
 
 def _stages(entry: EngineEntry, grace_s: float, label: str) -> list[StopStage]:

@@ -43,6 +43,7 @@ class Drain:
         self.can_be_by_engine = True
         self.was_cordoned = daemon.is_cordoned
         """Before it, so that one that never begins leaves things as they were."""
+        self.cut_off_before = daemon.inflight.cut_off
         self._daemon = daemon
         self._began = time.monotonic()
         self._listeners: list[Callable[[DrainProgress], None]] = []

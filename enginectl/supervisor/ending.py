@@ -33,7 +33,8 @@ def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_
         if grace_s == 0.0:
             stop.hurry_to("abort")
         return stop
-    stop = Stop(grace_s, term_s, by, keeps_supervisor=keeps_supervisor)
+    before = daemon.drain.cut_off_before if daemon.drain is not None else daemon.inflight.cut_off
+    stop = Stop(grace_s, term_s, by, keeps_supervisor=keeps_supervisor, cut_off_before=before)
     daemon.stopping = stop
     daemon.expected = by
     stop.listen(lambda stage: daemon.events.add("stop", f"{stage.stage} {stage.detail}".strip()))
@@ -43,6 +44,12 @@ def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_
         daemon.notifier.stopping(f"stopping, by {by}")
     daemon.changed()
     return stop
+
+
+def cut_off(daemon: Daemon) -> int | None:
+    """How many requests the stop or drain that goes on has cut off; None when none goes on."""
+    ending = daemon.stopping or daemon.drain
+    return None if ending is None else daemon.inflight.cut_off - ending.cut_off_before
 
 
 def no_longer_expected(daemon: Daemon, by: str) -> None:
@@ -86,11 +93,13 @@ async def _ask(daemon: Daemon, stop: Stop, gone: Future[ExitInfo]) -> None:
         else:
             await _until_empty(daemon, gone, hurried, stop.grace_s)
         if gone.done:
+            if cut := cut_off(daemon):
+                stop.tell("abort", f"{text.count(cut, 'request')} aborted at the end of the grace")
             return
         hurried = stop.next_stage()
     if not daemon.kind.has_own_utilities:
         return  # TERM makes it abort what runs
-    stop.tell("abort", f"{text.count(len(daemon.inflight), 'request')} aborted")
+    stop.tell("abort", f"{text.count((cut_off(daemon) or 0) + len(daemon.inflight), 'request')} aborted")
     await _shutdown(daemon, 0.0)
     await daemon.loop.first(gone, hurried, timeout_s=stop.term_s)
 

@@ -13,6 +13,7 @@ from engine.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from enginectl.control import RequestView
 from enginectl.supervisor.loop import Future
 
+CUT_OFF = (FinishReason.ABORT, FinishReason.ERROR)
 REMEMBER = 2000
 """How many ended requests are known by id, so that a late abort can say `already-finished`."""
 _NUMBERED = re.compile(r"^(cmpl-[^-]+)-\d+$")
@@ -96,6 +97,8 @@ def external_id_of(request: EngineCoreRequest) -> str:
 class InflightTable:
     def __init__(self) -> None:
         self.flights: dict[str, Flight] = {}
+        self.cut_off = 0
+        """Requests that ended aborted or with an error, over all runs."""
         self._ended: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
@@ -128,6 +131,7 @@ class InflightTable:
 
     def end(self, flight: Flight, reason: FinishReason) -> None:
         self.flights.pop(flight.id, None)
+        self.cut_off += not flight.gone.done and reason in CUT_OFF
         for name in (flight.id, flight.external_id):
             self._ended[name] = str(reason)
             self._ended.move_to_end(name)

@@ -18,6 +18,7 @@ from enginectl.rundir import load_settings
 from enginectl.supervisor.cause import first_cause
 from enginectl.supervisor.child import Child, ExitStatus, StatusLine, bury
 from enginectl.supervisor.dumping import seen_flight
+from enginectl.supervisor.ending import cut_off
 from enginectl.supervisor.evidence import Part, save_evidence
 from enginectl.supervisor.flight import FlightRing
 from enginectl.supervisor.health import Health, ProcessMeter
@@ -185,6 +186,8 @@ async def _on_exit(daemon: Daemon, child: Child, status: ExitStatus, was_ready: 
     if daemon.health is not None:
         info.step = daemon.book.last.step_counter
         info.running, info.waiting = daemon.health.counts()
+    if requested and (cut := cut_off(daemon)) is not None:
+        info.aborted = cut + (0 if daemon.traffic.hold.is_holding else len(daemon.inflight))
     if not requested:
         info.evidence = save_evidence_of(daemon, "died")
     if daemon.health is not None:

@@ -18,11 +18,15 @@ STAGES: tuple[Stage, ...] = ("drain", "abort", "terminate", "kill", "gone")
 class Stop:
     """`keeps_supervisor`: a restart; the supervisor goes on afterwards."""
 
-    def __init__(self, grace_s: float, term_s: float, by: str, *, keeps_supervisor: bool = False) -> None:
+    def __init__(
+        self, grace_s: float, term_s: float, by: str, *, keeps_supervisor: bool = False, cut_off_before: int = 0
+    ) -> None:
         self.grace_s = grace_s
         self.term_s = term_s
         self.by = by
         self.keeps_supervisor = keeps_supervisor
+        self.cut_off_before = cut_off_before
+        """How many requests had been cut off when it, or the drain that it ends, began."""
         self.began = time.monotonic()
         self.stages: list[StopStage] = []
         self.has_signalled = False

@@ -9,6 +9,7 @@ import pytest
 
 from enginectl.supervisor.ending import begin_stop
 from enginectl.supervisor.events import EventLog
+from enginectl.supervisor.inflight import InflightTable
 from enginectl.supervisor.loop import Future
 
 
@@ -17,6 +18,7 @@ def daemon() -> Any:
     said: list[str] = []
     return SimpleNamespace(
         loop=SimpleNamespace(spawn=lambda body: body.close()), stopping=None, expected="", stop_asked=Future(),
+        drain=None, inflight=InflightTable(),
         events=EventLog(lambda line: None), said=said, notifier=SimpleNamespace(stopping=said.append),
         changed=lambda: None,
     )  # fmt: skip

@@ -48,6 +48,22 @@ def test_stop_without_grace_aborts_what_runs(rig: Rig) -> None:
     assert stream.end is not None and stream.end.finish_reason == "abort"
 
 
+@pytest.mark.parametrize("grace_s", [0.0, 0.5])
+def test_who_is_aborted_by_a_stop_is_counted_in_its_stage_and_after_it(rig: Rig, grace_s: float) -> None:
+    engine = rig.start(env={"PACED_STEP_MS": "10"})
+    streams = [engine.generate([3], SamplingParams(max_tokens=1900)) for _ in range(3)]
+    for stream in streams:
+        next(stream)
+    args = StopArgs(grace_s=grace_s)
+    stages = {stage.stage: stage.detail for stage in engine.control.stream("stop", args, StopStage, StopStage)}
+    assert stages["abort"].startswith("3 requests aborted")
+    assert rig.entry().wait_gone(5.0)
+    ended = rig.entry().view().last_exit
+    assert ended is not None and ended.aborted == 3
+    for stream in streams:
+        list(stream)
+
+
 def test_a_drain_refuses_new_work_and_ends_empty(rig: Rig) -> None:
     engine = rig.start(env={"PACED_STEP_MS": "10"})
     stream = engine.generate([3], SamplingParams(max_tokens=150))
@@ -73,6 +89,9 @@ def test_a_drain_past_its_grace_aborts_the_rest_and_says_so(rig: Rig) -> None:
     assert any(item.will_miss for item in progress)
     assert drain.end is not None and not drain.end.drained and drain.end.aborted == 1
     list(stream)
+    assert rig.entry().wait_gone(5.0)
+    ended = rig.entry().view().last_exit
+    assert ended is not None and ended.aborted == 1
 
 
 def test_uncordon_takes_a_drain_back(rig: Rig) -> None:
