@@ -223,8 +223,9 @@ def limits() -> Iterator[Finding]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fix = f"ulimit -n {min(65536, hard) if hard > 0 else 65536}" if 0 <= soft < LEAST_FILES else ""
-    yield Finding("open files", "warn" if fix else "ok", f"at most {soft:,}", fix)
+    most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+    fix = "as root: ulimit -n 65536" if most < LEAST_FILES else ""
+    yield Finding("open files", "warn" if fix else "ok", f"at most {soft:,}; a supervisor takes {most:,}", fix)
     core, _ = resource.getrlimit(resource.RLIMIT_CORE)
     if core == resource.RLIM_INFINITY:
         yield Finding("core dumps", "ok", "without limit: a crashed engine writes its whole memory to disk")

@@ -54,7 +54,8 @@ ERRORS: dict[str, ErrorHelp] = {
     "E1105": ErrorHelp(
         Exit.WRONG_STATE,
         "the engine's state does not allow it",
-        "It is starting, draining, sleeping or stopping, and this verb needs another state.",
+        "It is starting, draining, sleeping or stopping, and this verb needs another state; or it has as many callers "
+        "as its supervisor may open files for.",
         "`enginectl status NAME` shows the state; `enginectl wait NAME --for ready` waits for it.",
     ),
     "E1106": ErrorHelp(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -112,6 +113,15 @@ def test_a_full_disk_is_named_by_what_is_kept_there(tmp_path: Path, monkeypatch:
     of_models, of_state = checkup.disk()
     assert (of_models.level, of_state.level) == ("ok", "warn")
     assert str(state) in of_state.fix and "ENGINECTL_STATE_DIR" in of_state.fix and "CACHE" not in of_state.fix
+
+
+@pytest.mark.parametrize(("hard", "level"), [(20_000, "ok"), (resource.RLIM_INFINITY, "ok"), (512, "warn")])
+def test_open_files_are_judged_by_what_a_supervisor_may_take(
+    monkeypatch: pytest.MonkeyPatch, hard: int, level: str
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, hard))
+    found = next(one for one in checkup.limits() if one.check == "open files")
+    assert (found.level, bool(found.fix)) == (level, level == "warn")
 
 
 def test_looking_at_everything_changes_nothing(tmp_path: Path) -> None:
