@@ -3,6 +3,7 @@ interpreter. Reads files; writes only the model cache, when a model has to be fe
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import sys
@@ -22,6 +23,8 @@ from enginectl.rundir import check_readable, known_names, load_settings
 from enginectl.settings import EngineSettings, check_settings
 
 DEFAULT_TIMEOUT_S = 600.0
+UNCOUNTED = ("/dev/kfd", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu")
+"""Devices of GPUs that have none of their own each: AMD's, those of WSL2, of NVIDIA's small boards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,13 @@ class Asked:
         return self.outside.python or sys.executable
 
     @property
+    def repeated(self) -> dict[str, object]:
+        """What is only so because it was typed at the last start, and is not what it would be anyway."""
+        usual = {"restart": "no", "python": sys.executable, "model": self.model}
+        recorded = {key: value.value for key, value in sorted(self.layer.items()) if value.origin == "recorded"}
+        return {key: value for key, value in recorded.items() if key not in usual or value != usual[key]}
+
+    @property
     def model(self) -> str:
         return str(self.layer["model"].value)
 
@@ -62,7 +72,9 @@ def ask(
 ) -> Asked:
     """All layers of one start, resolved. Raises UsageError, or NoSuchEngine for a new name without a model."""
     name = check_start_name(name or DEFAULT_NAME)
-    flags = config.parse_sets(sets)
+    flags, dropped = config.parse_sets(sets), config.dropped_sets(sets)
+    if gpus in config.UNSET:
+        dropped, gpus = dropped | {"gpus"}, None
     for key, value in (
         ("model", model),
         ("gpus", gpus),
@@ -81,13 +93,16 @@ def ask(
     around = outside_of(recorded if is_same else None, **(outside or {}))
     if around.model:
         flags["model"] = Value(around.model, "flag")
-    layers = [flags, environment, _recorded_layer(recorded, flags | environment), *config.file_layers(name, os.environ)]
+    kept = {key: value for key, value in _recorded_layer(recorded, flags | environment).items() if key not in dropped}
+    layers = [flags, environment, kept, *config.file_layers(name, os.environ)]
     resolved = config.resolve(layers)
     if "model" not in resolved:
         if name != DEFAULT_NAME:
             raise _is_a_model(name) if (Path(name) / "config.json").exists() else _unknown_name(name)
         resolved["model"] = Value(DEFAULT_MODEL, "default")
-    given = frozenset(key for key in ("restart", "python", "gpus") if key in flags or key in environment)
+    given = frozenset(
+        key for key in ("model", "restart", "python", "gpus") if key in flags | environment or key in dropped
+    )
     return Asked(name=name, layer=resolved, recorded=recorded, given=given | around.typed, outside=around)
 
 
@@ -149,6 +164,20 @@ def parse_gpus(text: str) -> list[int]:
     return gpus
 
 
+def check_gpus(gpus: list[int]) -> list[int]:
+    """The numbers themselves. Raises UsageError where no such GPU can be seen; of some kinds none can be counted."""
+    cards = len(glob.glob("/dev/nvidia[0-9]*"))
+    if not cards and any(map(os.path.exists, UNCOUNTED)):
+        return gpus
+    if missing := [number for number in gpus if number >= cards]:
+        raise UsageError(
+            f"--gpus: there is no GPU {', '.join(map(str, missing))} here",
+            cause=f"the driver shows {cards or 'none'}{', numbered from 0' if cards else ''}",
+            try_=["without --gpus; --gpus - forgets those of the last start", "enginectl doctor"],
+        )
+    return gpus
+
+
 def make_settings(asked: Asked, out: Output) -> EngineSettings:
     """The settings to save; fetches or converts the model when it must. Raises UsageError."""
     layer, python = asked.layer, asked.python
@@ -175,7 +204,7 @@ def make_settings(asked: Asked, out: Output) -> EngineSettings:
                 python=python,
                 typed=typed,
                 model_label=label,
-                gpus=parse_gpus(str(layer["gpus"].value)) if "gpus" in layer else None,
+                gpus=check_gpus(parse_gpus(str(layer["gpus"].value))) if "gpus" in layer else None,
                 restart=str(layer["restart"].value) if "restart" in layer else "no",
                 start_timeout_s=max(DEFAULT_TIMEOUT_S, asked.timeout_s),
             )

@@ -27,6 +27,10 @@ MISTYPED = 0.8
 """How like a variable's name must be to one that is read: less may be a variable of somebody else."""
 
 
+UNSET = ("", "-")
+"""Texts of a setting that take it back; `config show` shows the second for what is not set."""
+
+
 class Value(NamedTuple):
     value: Any
     origin: str
@@ -75,14 +79,30 @@ def parse_restart(text: str) -> str:
     raise UsageError(f"not a restart policy: {text!r}", try_=["no, on-failure, on-failure:5 or always"])
 
 
+def dropped_sets(pairs: Iterable[str]) -> frozenset[str]:
+    """Settings that `--set K=` takes back: not what was typed the last time, but what a file says, or the default.
+    Raises UsageError."""
+    found: dict[str, bool] = {}
+    for pair in pairs:
+        key, _, text = pair.partition("=")
+        name = key.replace("-", "_")
+        found[name] = text in UNSET
+        if found[name] and name not in FIELDS:
+            raise UsageError(unknown_setting(key))
+    return frozenset(name for name, is_dropped in found.items() if is_dropped)
+
+
 def parse_sets(pairs: Iterable[str], origin: str = "flag") -> Layer:
-    """`--set k=v` ... as a layer. Raises UsageError."""
+    """`--set k=v` ... as a layer, without what is only taken back. Raises UsageError."""
     layer: Layer = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
             raise UsageError(f"--set wants key=value, not {pair!r}")
         name = key.replace("-", "_")
+        if text in UNSET:
+            layer.pop(name, None)
+            continue
         try:
             layer[name] = Value(parse_setting(key, text), origin)
         except ConfigError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,7 +15,7 @@ import typer.core
 import typer.main
 
 from enginectl.errors import UsageError
-from enginectl.verbs import GRID, OTHER_WORDS, VERBS, Verb, nearest
+from enginectl.verbs import GRID, OTHER_CHILDREN, OTHER_WORDS, VERBS, Verb, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +103,10 @@ class VerbCommand(typer.core.TyperCommand):
             cut = args.index("--")
             ctx.meta[REST] = args[cut + 1 :]
             args = args[:cut]
+        ctx.allow_extra_args = True  # what is too much is refused here, in our words
         parsed: list[str] = super().parse_args(ctx, args)
+        if ctx.args:
+            raise too_many(ctx, ctx.args)
         for param in self.params:
             check_numbers(param, ctx.params.get(param.name))
         return parsed
@@ -116,6 +120,25 @@ class VerbCommand(typer.core.TyperCommand):
                     formatter.write_dl(rows)
 
 
+class ChildGroup(typer.core.TyperGroup):
+    """A verb with commands of its own, as `model`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = self.list_commands(ctx)
+        if args[0] in known or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        path = ctx.command_path
+        word = f"{ctx.info_name} {args[0]}"
+        if word in OTHER_CHILDREN:
+            raise UsageError(f"no command {args[0]!r} in {path!r}", try_=[OTHER_CHILDREN[word], f"{path} --help"])
+        near = nearest(args[0], known)
+        raise UsageError(
+            f"no command {args[0]!r} in {path!r}" + (f"; did you mean {near!r}?" if near else ""),
+            cause=f"there are {', '.join(known)}",
+            try_=[*([f"{path} {_quoted([near, *args[1:]])}"] if near else []), f"{path} --help"],
+        )
+
+
 class VerbGroup(typer.core.TyperGroup):
     """`enginectl` itself."""
 
@@ -127,7 +150,7 @@ class VerbGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in VERBS:
-            raise unknown_verb(args[0])
+            raise unknown_verb(args[0], args[1:])
         return args[0], self.get_command(ctx, args[0]), args[1:]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -155,16 +178,30 @@ def help_lines() -> list[str]:
     return lines + [f"  {command:<{comment}}   # {why}" for why, command in EXAMPLES]
 
 
-def unknown_verb(word: str) -> UsageError:
-    """What to say to a word that is no verb: the right one for other tools' words, else the nearest."""
-    if word in OTHER_WORDS:
-        return UsageError(
-            f"no verb {word!r}; here it is {OTHER_WORDS[word]!r}", try_=[f"enginectl {OTHER_WORDS[word]}"]
-        )
-    near = nearest(word, list(VERBS)) or OTHER_WORDS.get(nearest(word, list(OTHER_WORDS)), "")
-    if near:
-        return UsageError(f"no verb {word!r}; did you mean {near!r}?", try_=[f"enginectl {near}", "enginectl --help"])
-    return UsageError(f"no verb {word!r}", try_=["enginectl --help"])
+def unknown_verb(word: str, rest: Sequence[str] = ()) -> UsageError:
+    """What to say to a word that is no verb: the right one for other tools' words, else the nearest. With the rest of
+    what was typed: without a name a verb means whichever engine runs."""
+    right = OTHER_WORDS.get(word, "")
+    near = right or nearest(word, list(VERBS)) or OTHER_WORDS.get(nearest(word, list(OTHER_WORDS)), "")
+    if not near:
+        return UsageError(f"no verb {word!r}", try_=["enginectl --help"])
+    again = f"enginectl {near} {_quoted(rest)}".rstrip()
+    if right:
+        return UsageError(f"no verb {word!r}; here it is {right!r}", try_=[again])
+    return UsageError(f"no verb {word!r}; did you mean {near!r}?", try_=[again, "enginectl --help"])
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return " ".join(map(shlex.quote, words))
+
+
+def too_many(ctx: Any, extra: Sequence[str]) -> UsageError:
+    """Words that the verb has no place for."""
+    path, takes = ctx.command_path, [one for one in ctx.command.params if one.param_type_name == "argument"]
+    names = " ".join(one.make_metavar(ctx) for one in takes)
+    what = f"{path} takes {names} and no more" if takes else f"{path} takes no arguments"
+    meant = [f"enginectl status {_quoted(extra)}"] if path.endswith(" ps") and len(extra) == 1 else []
+    return UsageError(f"{what}: {_quoted(extra)} is too much", try_=[*meant, f"{path} --help"])
 
 
 def parse_error(error: Any) -> UsageError:
@@ -192,4 +229,6 @@ def _no_such_option(error: Any, path: str) -> UsageError:
     near = nearest(name, known)
     if near:
         return UsageError(f"no option {name!r}; did you mean {near!r}?", try_=[f"{path} --help"])
-    return UsageError(f"no option {name!r}", try_=[f"{path} --help"])
+    return UsageError(
+        f"no option {name!r}", cause=f"there are {', '.join(known)}" if known else "", try_=[f"{path} --help"]
+    )

@@ -19,6 +19,8 @@ from enginectl.output import Output
 CACHE_SETTING = "ENGINECTL_CACHE_DIR"
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_LABEL = "SmolLM2-135M-Instruct"
+DEFAULT_NAMES = (DEFAULT_MODEL, "default", f"huggingfacetb/{DEFAULT_MODEL}")
+"""What it is called, here and where it comes from; in lower case."""
 PREPARE_TIMEOUT_S = 1800.0
 """The longest one download or conversion may take."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -64,12 +66,12 @@ def resolve_model(given: str, python: str, out: Output) -> Model:
         if path.suffix != ".gguf":
             raise ModelUnusable(f"{path} is a file, but no .gguf", try_=["give the directory that holds config.json"])
         return Model(converted(path.absolute(), python, out), path.stem)
-    if given.lower() in (DEFAULT_MODEL, "default"):
+    if given.lower() in DEFAULT_NAMES:
         return Model(default_model(python, out), DEFAULT_LABEL)
     cached = {entry.name.lower(): entry for entry in cached_models()}
     if given.lower() in cached:
         return Model(check_directory(cached[given.lower()]), cached[given.lower()].name)
-    raise _unknown(given, [DEFAULT_MODEL, *(entry.name for entry in cached.values())])
+    raise _unknown(given, sorted({DEFAULT_MODEL, *(entry.name for entry in cached.values())}))
 
 
 def _unknown(given: str, known: list[str]) -> ModelUnusable:
@@ -78,10 +80,10 @@ def _unknown(given: str, known: list[str]) -> ModelUnusable:
     near = nearest(given, known)
     tries = [f"--model {near}"] if near else []
     if given.count("/") == 1 and not given.startswith((".", "/", "~")):
-        tries.append(f"enginectl model fetch {given}")
+        tries.append("download its directory, then: --model DIR")
     return ModelUnusable(
         f"no model {given!r}: no such directory or .gguf file, and none of that name in the cache",
-        cause=f"in the cache: {', '.join(known)}",
+        cause=f"known by name: {', '.join(known)}",
         try_=tries or ["enginectl model ls"],
     )
 

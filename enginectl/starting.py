@@ -163,6 +163,8 @@ def check_same(asked: EngineSettings, running: EngineSettings | None, given: fro
     if running is None:
         return
     differ = [key for key in differences(asked, running) if key.startswith("config.") or key in given]
+    if "model" not in given:
+        differ = [key for key in differ if not _is_of_a_file(key, asked, running)]
     if not differ:
         return
     lines = [
@@ -173,6 +175,12 @@ def check_same(asked: EngineSettings, running: EngineSettings | None, given: fro
         cause="\n".join(lines),
         try_=[f"enginectl stop {asked.name} && enginectl start {asked.name} ...", "another name"],
     )
+
+
+def _is_of_a_file(key: str, asked: EngineSettings, running: EngineSettings) -> bool:
+    """A setting that the running engine has from a file of another directory, and that nobody asks for here."""
+    name = key.removeprefix("config.")
+    return name != key and name not in asked.config and running.typed is not None and name not in running.typed
 
 
 def _value(settings: EngineSettings, key: str) -> str:

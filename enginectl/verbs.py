@@ -103,6 +103,20 @@ OTHER_WORDS: dict[str, str] = {
 }
 """What people type who come from other tools, and what it is called here."""
 
+OTHER_CHILDREN: dict[str, str] = {
+    "config set": "enginectl start NAME --set KEY=VALUE",
+    "config get": "enginectl config show",
+    "config list": "enginectl config show",
+    "config ls": "enginectl config show",
+    "config edit": "a file enginectl.toml, here or in ~/.config/enginectl: enginectl config check",
+    "model rm": "a model is a directory: rm -r the PATH that `enginectl model ls` shows",
+    "model delete": "a model is a directory: rm -r the PATH that `enginectl model ls` shows",
+    "model list": "enginectl model ls",
+    "model pull": "enginectl model fetch",
+    "model download": "enginectl model fetch",
+}
+"""The same for the verbs that have commands of their own: what to do instead."""
+
 GRID = """\
 What it does to   new requests   running requests       memory       process
   cordon          refused        go on                  kept         stays

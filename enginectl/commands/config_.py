@@ -16,7 +16,7 @@ from enginectl.asking import ask
 from enginectl.commands.start import ModelOption, SetOption
 from enginectl.context import DEFAULT_NAME, one_name
 from enginectl.errors import CtlError, Exit, UsageError
-from enginectl.group import VerbCommand
+from enginectl.group import ChildGroup, VerbCommand
 from enginectl.options import EngineOption, Format, OutputOption
 from enginectl.output import out
 
@@ -26,6 +26,7 @@ CHILD_EXAMPLES = {
     "check": ("enginectl config check", "enginectl config check ./enginectl.toml"),
 }
 app = typer.Typer(
+    cls=ChildGroup,
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,

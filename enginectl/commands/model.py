@@ -12,9 +12,10 @@ from enginectl import text
 from enginectl.asking import find_python
 from enginectl.commands.start import PythonOption
 from enginectl.errors import UsageError
-from enginectl.group import VerbCommand
+from enginectl.group import ChildGroup, VerbCommand
 from enginectl.models import (
     DEFAULT_MODEL,
+    DEFAULT_NAMES,
     ModelUnusable,
     cached_models,
     check_directory,
@@ -36,6 +37,7 @@ CHILD_EXAMPLES = {
     ),
 }
 app = typer.Typer(
+    cls=ChildGroup,
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -80,7 +82,7 @@ def fetch(
     output: OutputOption = Format.text,
 ) -> None:
     """Fetch a model into the cache. Already there is success."""
-    if name.lower() not in (DEFAULT_MODEL, "default"):
+    if name.lower() not in DEFAULT_NAMES:
         raise ModelUnusable(
             f"only {DEFAULT_MODEL!r} can be fetched by name here, not {name!r}",
             try_=["download the model's directory, then `enginectl start NAME --model DIR`"],

@@ -49,11 +49,15 @@ SetOption = Annotated[
         "--set",
         metavar="K=V",
         show_default=False,
-        help="A setting, as max_model_len=4096; `config show` lists them. May be given again. [env: ENGINECTL_K]",
+        help="A setting, as max_model_len=4096, or K= to drop a recorded one; `config show` lists them. "
+        "May be given again. [env: ENGINECTL_K]",
     ),
 ]
 GpusOption = Annotated[
-    str | None, typer.Option("--gpus", metavar="0,1", show_default=False, help="GPUs to use. [env: ENGINECTL_GPUS]")
+    str | None,
+    typer.Option(
+        "--gpus", metavar="0,1", show_default=False, help="GPUs to use; - for no choice. [env: ENGINECTL_GPUS]"
+    ),
 ]
 RestartOption = Annotated[
     str | None,
@@ -174,6 +178,8 @@ def start_and_watch(asked: Asked, *, detach: bool) -> None:
     settings = make_settings(asked, out)
     check_interpreter(settings)
     launched = launch_or_attach(settings, asked.given, wait_s=0.0 if detach else asked.timeout_s, out=out)
+    if launched:
+        _say_repeated(asked)
     if detach:
         return _report(look(EngineEntry.read(asked.name)), launched)
     try:
@@ -186,6 +192,13 @@ def start_and_watch(asked: Asked, *, detach: bool) -> None:
             try_=[f"enginectl wait {asked.name} --for ready", f"enginectl stop {asked.name}"],
         ) from None
     return _report(view, launched)
+
+
+def _say_repeated(asked: Asked) -> None:
+    """What was typed at an earlier start and goes on to hold, and how to be rid of it."""
+    if asked.repeated:
+        said = ", ".join(f"{key}={value}" for key, value in asked.repeated.items())
+        out.say(f"  as the last time: {text.one_line(said, 200)}   (--set K= drops one, --model M all)")
 
 
 def _report(view: EngineView, launched: bool) -> None:
@@ -224,6 +237,7 @@ def start_in_foreground(asked: Asked) -> None:
                 try_=[f"enginectl stop {settings.name}"],
             )
         save_settings(settings)
+    _say_repeated(asked)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "enginectl.supervisor", "--name", settings.name, "--foreground"])
 
