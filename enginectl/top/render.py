@@ -326,7 +326,7 @@ def _starting(snapshot: Snapshot, ui: Ui, view: EngineView, width: int, room: in
     title: Line = [("starting", WARN), (f" {figures.span(view.uptime_s)}{last}", LABEL)]
     if snapshot.is_dead:
         title = [("its last start", "bold"), (last, LABEL)]
-    out = box(title, views.phases(view), width) if view.phases or not snapshot.is_dead else []
+    out = box(title, views.phases(view, width - 4), width) if view.phases or not snapshot.is_dead else []
     left = None if room is None else max(3, room - len(out) - len(_ended(snapshot, width)))
     if view.held_s is not None and not snapshot.is_dead:
         return [*out, *_requests(snapshot, ui, width, left)]

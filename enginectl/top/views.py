@@ -15,22 +15,24 @@ from enginectl.top.snapshot import Snapshot
 from enginectl.top.styles import ACCENT, BAD, GOOD, LABEL, WARN
 
 
-def phases(view: EngineView) -> list[Line]:
-    """Each named part of a start, with how long it took now and the last time."""
+def phases(view: EngineView, width: int) -> list[Line]:
+    """Each named part of a start, with how long it took now and the last time; the detail gives way."""
     out: list[Line] = []
     elapsed = view.uptime_s
     for phase in view.phases:
         done = phase.took_s is not None
         took = phase.took_s if phase.took_s is not None else max(0.0, elapsed - phase.began_s)
         last = f"last time {figures.seconds(phase.last_took_s)}" if phase.last_took_s is not None else ""
+        room = max(0, width - 2 - 18 - 8 - 3 - (3 + len(last) if last else 0))
+        detail = phase.detail if len(phase.detail) <= room else phase.detail[: max(0, room - 1)] + "…"
         out.append(
             [
                 ("✔ " if done else "⠸ ", GOOD if done else WARN),
                 *fit([(phase.name, "" if done else "bold")], 18),
                 (figures.seconds(took).rjust(8), "bold"),
                 ("   ", ""),
-                (phase.detail, ""),
-                ("   " if phase.detail and last else "", ""),
+                (detail, ""),
+                ("   " if detail and last else "", ""),
                 (last, LABEL),
             ]
         )

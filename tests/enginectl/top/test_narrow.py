@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from enginectl.control import DrainProgress, ExitInfo, RequestView
+from enginectl.control import DrainProgress, ExitInfo, PhaseInfo, RequestView
 from enginectl.control_explain import Explanation, Holder
 from enginectl.top.render import render
 from enginectl.top.snapshot import Snapshot
@@ -114,3 +114,9 @@ def test_how_many_will_miss_is_never_cut_away(tail: str) -> None:
     shown = picture(samples.snapshot(view=samples.view("draining", drain=drain), requests=rows))
     assert f"gen-00000000{tail}" in shown and " more" in shown
     assert f"slowest gen-00000000{tail} in 1m17s" in shown
+
+
+def test_how_long_a_phase_took_last_is_never_cut_away() -> None:
+    phase = PhaseInfo(name="handshake", began_s=0.0, took_s=0.2, last_took_s=0.2, detail="ipc:///tmp/" + "x" * 80)
+    shown = picture(samples.snapshot(view=samples.view("starting", phases=[phase], stats=None), count=0))
+    assert "ipc:///tmp/xx" in shown and "…   last time 0.20s" in shown
