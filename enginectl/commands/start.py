@@ -4,6 +4,7 @@ Leaves the engine running whatever happens to this command. `run` is the same in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -25,6 +26,7 @@ EXAMPLES = (
     "enginectl start qwen -- vllm serve ~/models/qwen --port 8000",
 )
 TAKES_REST = True
+REPEATED_HINT = "   (--set K= drops one, --model M all)"
 
 StartName = Annotated[
     str | None,
@@ -197,8 +199,15 @@ def start_and_watch(asked: Asked, *, detach: bool) -> None:
 def _say_repeated(asked: Asked) -> None:
     """What was typed at an earlier start and goes on to hold, and how to be rid of it."""
     if asked.repeated:
-        said = ", ".join(f"{key}={value}" for key, value in asked.repeated.items())
-        out.say(f"  as the last time: {text.one_line(said, 200)}   (--set K= drops one, --model M all)")
+        out.say(*repeated_lines(asked.repeated, out.words_width))
+
+
+def repeated_lines(repeated: Mapping[str, object], width: int | None) -> list[str]:
+    said = [text.one_line(f"{key}={value}", 120) for key, value in repeated.items()]
+    said[0] = f"as the last time: {said[0]}"
+    if width is None:
+        return ["  " + ", ".join(said) + REPEATED_HINT]
+    return [*text.wrap(said, width), " " + REPEATED_HINT]
 
 
 def _report(view: EngineView, launched: bool) -> None:
