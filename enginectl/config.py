@@ -18,11 +18,10 @@ from engine.config import FIELDS, parse_setting, unknown_setting
 from engine.errors import ConfigError
 from enginectl.errors import UsageError
 from enginectl.units import parse_duration
-from enginectl.verbs import nearest
+from enginectl.verbs import PREFIX, VERBS, nearest
 
 FILE_NAME = "enginectl.toml"
 CONFIG_SETTING = "ENGINECTL_CONFIG"
-PREFIX = "ENGINECTL_"
 MISTYPED = 0.8
 """How like a variable's name must be to one that is read: less may be a variable of somebody else."""
 
@@ -125,12 +124,22 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 def refuse_mistyped(environ: Mapping[str, str]) -> None:
     """Raises UsageError for a variable whose name is nearly one that is read."""
     known = [*(key.upper() for key in (*FIELDS, *OPTIONS)), *(name.removeprefix(PREFIX) for name in VARIABLES)]
-    for name in environ:
+    strange = [name for name in environ if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known]
+    known += _of_options(strange)
+    for name in strange:
         word = name.removeprefix(PREFIX)
-        if word == name or word in known:
+        if word in known:
             continue
         if near := nearest(word, known, likeness=MISTYPED):
             raise UsageError(f"the variable {name} means nothing; did you mean {PREFIX}{near}?", try_=[f"unset {name}"])
+
+
+def _of_options(variables: Iterable[str]) -> list[str]:
+    """Twins of single options, of the verbs that these names begin with: their modules are imported for it."""
+    from enginectl.group import twins_of
+
+    words = {name.removeprefix(PREFIX).partition("_")[0].lower() for name in variables}
+    return [twin.removeprefix(PREFIX) for word in words & VERBS.keys() for twin in twins_of(VERBS[word])]
 
 
 def file_layer(path: Path, name: str) -> Layer:

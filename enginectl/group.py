@@ -8,6 +8,7 @@ import importlib
 import math
 import re
 import shlex
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,10 +16,10 @@ import typer.core
 import typer.main
 
 from enginectl.errors import UsageError
-from enginectl.verbs import GRID, OTHER_CHILDREN, OTHER_WORDS, VERBS, Verb, nearest
+from enginectl.verbs import GRID, OTHER_CHILDREN, OTHER_WORDS, PREFIX, VERBS, Verb, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 click_errors: Any = importlib.import_module(typer.BadParameter.__module__)
 """click's exceptions, wherever this typer keeps them (vendored since 0.26)."""
@@ -43,19 +44,20 @@ def build(verb: Verb) -> Any:
     """The click command of a verb; imports its module."""
     module = importlib.import_module(verb.module)
     entry = getattr(module, verb.entry)
-    epilog = _epilog(getattr(module, "EXAMPLES", ()))
+    examples = getattr(module, "EXAMPLES", ())
     if isinstance(entry, typer.Typer):
         group = typer.main.get_group(entry)
         for name, child in group.commands.items():
-            child.epilog = _epilog(examples_of(verb, name))
-        group.epilog = epilog
+            child.epilog = _epilog(examples_of(verb, name), give_twins(child, verb.name, name))
+        group.epilog = _epilog(examples)
         command: Any = group
     else:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = dict(CONTEXT_SETTINGS) | getattr(module, "CONTEXT", {})
         text = entry.__doc__ or verb.summary
-        app.command(verb.name, cls=VerbCommand, help=text, epilog=epilog, context_settings=settings)(entry)
+        app.command(verb.name, cls=VerbCommand, help=text, context_settings=settings)(entry)
         command = typer.main.get_command(app)
+        command.epilog = _epilog(examples, give_twins(command, verb.name))
     command.name = verb.name
     if isinstance(command, VerbCommand):
         command.takes_rest = getattr(module, "TAKES_REST", False)
@@ -68,8 +70,34 @@ def examples_of(verb: Verb, child: str = "") -> tuple[str, ...]:
     return tuple(module.CHILD_EXAMPLES[child] if child else getattr(module, "EXAMPLES", ()))
 
 
-def _epilog(examples: Sequence[str]) -> str | None:
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)]) if examples else None
+def _epilog(examples: Sequence[str], twins: Sequence[tuple[str, str]] = ()) -> str | None:
+    lines = ["Examples:", *(f"  {line}" for line in examples)] if examples else []
+    if twins:
+        option, variable = twins[0]
+        others = ", and so on for each option" if twins[1:] else ""
+        lines += [""] * bool(lines) + [f"Environment: {variable} is {option}{others}."]
+    return "\n".join(["\b", *lines]) if lines else None
+
+
+def give_twins(command: Any, *path: str) -> list[tuple[str, str]]:
+    """To each option that has none a variable: --hold-limit of start is ENGINECTL_START_HOLD_LIMIT. Help says so once,
+    not in each row. Returns (option, variable)."""
+    given = []
+    for param in command.params:
+        has_one = param.envvar or "[env: " in (param.help or "")
+        if param.param_type_name == "option" and not has_one and not param.hidden:
+            option = max(param.opts, key=len)
+            param.envvar = "_".join([PREFIX + path[0], *path[1:], option.lstrip("-")]).upper().replace("-", "_")
+            param.show_envvar = False
+            given.append((option, param.envvar))
+    return given
+
+
+def twins_of(verb: Verb) -> list[str]:
+    """The variables of its options alone. Imports its module."""
+    command = build(verb)
+    leaves = getattr(command, "commands", {"": command}).values()
+    return [param.envvar for leaf in leaves for param in leaf.params if param.envvar and not param.show_envvar]
 
 
 def tidy(record: tuple[str, str]) -> tuple[str, str]:
@@ -104,12 +132,26 @@ class VerbCommand(typer.core.TyperCommand):
             ctx.meta[REST] = args[cut + 1 :]
             args = args[:cut]
         ctx.allow_extra_args = True  # what is too much is refused here, in our words
-        parsed: list[str] = super().parse_args(ctx, args)
+        with self._naming_twins(ctx):
+            parsed: list[str] = super().parse_args(ctx, args)
         if ctx.args:
             raise too_many(ctx, ctx.args)
         for param in self.params:
             check_numbers(param, ctx.params.get(param.name))
         return parsed
+
+    def invoke(self, ctx: Any) -> Any:
+        with self._naming_twins(ctx):
+            return super().invoke(ctx)
+
+    @contextmanager
+    def _naming_twins(self, ctx: Any) -> Iterator[None]:
+        """An error about a value that may not have been typed names the variables that were used."""
+        try:
+            yield
+        except UsageError as error:
+            error.cause = error.cause or _used_twins(self.params, ctx)
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for kind, title in (("argument", "Arguments"), ("option", "Options")):
@@ -214,7 +256,19 @@ def parse_error(error: Any) -> UsageError:
     if isinstance(error, click_errors.NoSuchOption):
         return _no_such_option(error, path)
     message = " ".join(error.format_message().split())
-    return UsageError(message, try_=[f"{path} --help"])
+    param, ctx = getattr(error, "param", None), getattr(error, "ctx", None)
+    cause = _used_twins([param], ctx) if param is not None and ctx is not None else ""
+    return UsageError(message, cause=cause, try_=[f"{path} --help"])
+
+
+def _is_from_environment(param: Any, ctx: Any) -> bool:
+    source = ctx.get_parameter_source(param.name)
+    return source is not None and source.name == "ENVIRONMENT"
+
+
+def _used_twins(params: Sequence[Any], ctx: Any) -> str:
+    used = [one.envvar for one in params if _is_from_environment(one, ctx)]
+    return f"options come from the environment: {', '.join(used)}" if used else ""
 
 
 def _no_such_option(error: Any, path: str) -> UsageError:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+PREFIX = "ENGINECTL_"
+"""Of every variable that is ours."""
+
 
 class Verb(NamedTuple):
     name: str

@@ -35,12 +35,18 @@ def test_leaves_are_what_does_something() -> None:
 
 
 def test_every_option_and_argument_is_explained_with_its_environment_twin() -> None:
+    """A variable that several verbs share stands in the option's row, one of its own is told below."""
     for verb in VERBS.values():
         found = build(verb)
         for command in getattr(found, "commands", {"": found}).values():
+            own = [param.envvar for param in command.params if param.envvar and not param.show_envvar]
+            assert len(own) == len(set(own))
+            assert not own or f"Environment: {own[0]} is --" in command.epilog
             for param in command.params:
                 assert param.help, (verb.name, param.name)
-                if param.envvar:
+                if param.param_type_name == "option" and not param.hidden:
+                    assert param.envvar or "[env: ENGINECTL_" in param.help, (verb.name, param.name)
+                if param.envvar and param.show_envvar:
                     with command.context_class(command, info_name=verb.name) as ctx:
                         assert f"[env: {param.envvar}]" in tidy(param.get_help_record(ctx))[1]
 
