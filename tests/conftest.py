@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def no_real_directories() -> Iterator[None]:
         for name in ("ENGINECTL_ENGINE", "ENGINECTL_OUTPUT", "ENGINECTL_MODEL", "ENGINECTL_CONFIG"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_ignored_signals() -> None:
+    """A job in the background, or under nohup, ignores some, and so would all that the tests start."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 REAL_PROCESSES = {"rig", "ctl", "served", "shared"}
