@@ -158,6 +158,7 @@ class DrainEnd(Struct, kw_only=True):
     """By `uncordon`."""
     finished: int = 0
     aborted: int = 0
+    """By the drain, or a stop that ended it; neither counts what its client or an operator gave up meanwhile."""
     took_s: float = 0.0
     detail: str = ""
 

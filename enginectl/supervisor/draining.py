@@ -15,7 +15,7 @@ from enginectl.control_verbs import DrainArgs, DrainEnd
 from enginectl.errors import CtlError, Deadline, WrongState
 from enginectl.supervisor.ending import begin_stop, no_longer_expected
 from enginectl.supervisor.gates import UNDO_LIMIT_S
-from enginectl.supervisor.inflight import Flight
+from enginectl.supervisor.inflight import UNFINISHED, Flight
 from enginectl.supervisor.late import late
 from enginectl.supervisor.loop import Future
 from enginectl.text import count
@@ -76,7 +76,7 @@ class Drain:
         self.progress = DrainProgress(
             began_s_ago=now - self._began, grace_s=self.args.grace_s, running=running, waiting=waiting,
             tokens_left=sum(self._tokens_left(flight) for flight in flights),
-            tok_s=self._daemon.book.decode.rate(now, bool(flights)), eta_s=etas.get(worst), worst_id=worst,
+            tok_s=self._daemon.book.decode.rate(now), eta_s=etas.get(worst), worst_id=worst,
             worst_eta_s=etas.get(worst), will_miss=[name for name, eta in etas.items() if eta > rest_s][:100],
         )  # fmt: skip
         if self.progress.tok_s > 0 and self.progress.tokens_left:
@@ -97,10 +97,10 @@ class Drain:
         return None if tpot_ms is None else self._tokens_left(flight) * tpot_ms / 1000
 
     def result(self, *, drained: bool, detail: str = "") -> DrainEnd:
-        bad = (FinishReason.ABORT, FinishReason.ERROR)
         return DrainEnd(
-            drained=drained, cancelled=self.is_cancelled, finished=sum(reason not in bad for reason in self._ended),
-            aborted=sum(reason in bad for reason in self._ended), took_s=time.monotonic() - self._began, detail=detail,
+            drained=drained, cancelled=self.is_cancelled, took_s=time.monotonic() - self._began, detail=detail,
+            finished=sum(reason not in UNFINISHED for reason in self._ended),
+            aborted=self._daemon.inflight.cut_off - self.cut_off_before,
         )  # fmt: skip
 
 
@@ -176,7 +176,7 @@ async def _take_back(daemon: Daemon) -> None:
 
 
 def _has_missed(end: DrainEnd, drain: Drain) -> bool:
-    """The deadline ended requests. Those that somebody else aborted before it are no failure of the drain."""
+    """The deadline ended requests. Those that a stop cut off before it are no failure of the drain."""
     return end.aborted > 0 and end.took_s >= drain.args.grace_s
 
 
@@ -225,7 +225,7 @@ async def _is_empty(daemon: Daemon) -> bool:
 
 async def _abort_rest(daemon: Daemon) -> None:
     ids = list(daemon.inflight.flights)
-    await daemon.traffic.abort_by_operator(ids)
+    await daemon.traffic.abort_by_operator(ids, by_drain=True)
 
 
 async def cancel_drain(daemon: Daemon) -> None:

@@ -47,7 +47,8 @@ def begin_stop(daemon: Daemon, grace_s: float, term_s: float, by: str, *, keeps_
 
 
 def cut_off(daemon: Daemon) -> int | None:
-    """How many requests the stop or drain that goes on has cut off; None when none goes on."""
+    """How many requests the stop or drain that goes on has cut off; None when none goes on. Those that their client or
+    an operator gave up meanwhile, or that the engine ended with an error of their own, are not its doing."""
     ending = daemon.stopping or daemon.drain
     return None if ending is None else daemon.inflight.cut_off - ending.cut_off_before
 
@@ -93,13 +94,13 @@ async def _ask(daemon: Daemon, stop: Stop, gone: Future[ExitInfo]) -> None:
         else:
             await _until_empty(daemon, gone, hurried, stop.grace_s)
         if gone.done:
-            if cut := cut_off(daemon):
+            if gone.result().requested and (cut := cut_off(daemon)):
                 stop.tell("abort", f"{text.count(cut, 'request')} aborted at the end of the grace")
             return
         hurried = stop.next_stage()
     if not daemon.kind.has_own_utilities:
         return  # TERM makes it abort what runs
-    stop.tell("abort", f"{text.count((cut_off(daemon) or 0) + len(daemon.inflight), 'request')} aborted")
+    stop.tell("abort", f"{text.count((cut_off(daemon) or 0) + daemon.inflight.at_stake, 'request')} aborted")
     await _shutdown(daemon, 0.0)
     await daemon.loop.first(gone, hurried, timeout_s=stop.term_s)
 

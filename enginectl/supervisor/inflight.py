@@ -8,12 +8,16 @@ import re
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Literal
 
 from engine.messages import EngineCoreOutput, EngineCoreRequest, FinishReason
 from enginectl.control import RequestView
 from enginectl.supervisor.loop import Future
 
-CUT_OFF = (FinishReason.ABORT, FinishReason.ERROR)
+UNFINISHED = (FinishReason.ABORT, FinishReason.ERROR)
+EndedBy = Literal["", "client", "operator", "drain", "exit"]
+"""Who asked for a request's end: its client let go of it, an operator aborted it, a drain did at its deadline, or its
+engine ended. Empty: nobody, or the engine that was told to stop."""
 REMEMBER = 2000
 """How many ended requests are known by id, so that a late abort can say `already-finished`."""
 _NUMBERED = re.compile(r"^(cmpl-[^-]+)-\d+$")
@@ -35,7 +39,7 @@ class Flight:
     cached_tokens: int | None = None
     first_at: float | None = None
     last_at: float | None = None
-    aborted_by_operator: bool = False
+    ended_by: EndedBy = ""
     gone: Future[FinishReason] = field(default_factory=Future)
 
     @property
@@ -44,14 +48,27 @@ class Flight:
         match = _NUMBERED.match(self.external_id)
         return match[1] if match else self.external_id
 
+    def claim(self, who: EndedBy) -> None:
+        """The first to ask for its end counts; nothing once it has ended."""
+        if not self.gone.done:
+            self.ended_by = self.ended_by or who
+
     @property
     def was_aborted(self) -> bool:
-        """By an operator, and that is how it ended."""
-        return (
-            self.aborted_by_operator
-            and self.gone.done
-            and self.gone.result() in (FinishReason.ABORT, FinishReason.ERROR)
-        )
+        """Somebody asked for its end, and that is how it ended."""
+        return bool(self.ended_by) and self.gone.done and self.gone.result() in UNFINISHED
+
+    @property
+    def is_at_stake(self) -> bool:
+        """An end of the engine would cut it off: nobody else asked for its end."""
+        return self.ended_by not in ("client", "operator")
+
+    def is_cut_off_by(self, reason: FinishReason) -> bool:
+        """Whether a stop or drain is to blame for this end, if one goes on. An error that the engine gave to this one
+        alone is none."""
+        if reason is FinishReason.ABORT:
+            return self.is_at_stake
+        return reason is FinishReason.ERROR and self.ended_by in ("drain", "exit")
 
     @property
     def ttft_s(self) -> float | None:
@@ -98,11 +115,16 @@ class InflightTable:
     def __init__(self) -> None:
         self.flights: dict[str, Flight] = {}
         self.cut_off = 0
-        """Requests that ended aborted or with an error, over all runs."""
+        """Requests that a stop, a drain or the engine's own end took away from who wanted them, over all runs."""
         self._ended: OrderedDict[str, str] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.flights)
+
+    @property
+    def at_stake(self) -> int:
+        """How many an end of the engine would cut off now."""
+        return sum(flight.is_at_stake for flight in self.flights.values())
 
     def add(self, request: EngineCoreRequest) -> Flight:
         params = request.sampling_params
@@ -131,7 +153,7 @@ class InflightTable:
 
     def end(self, flight: Flight, reason: FinishReason) -> None:
         self.flights.pop(flight.id, None)
-        self.cut_off += not flight.gone.done and reason in CUT_OFF
+        self.cut_off += not flight.gone.done and flight.is_cut_off_by(reason)
         for name in (flight.id, flight.external_id):
             self._ended[name] = str(reason)
             self._ended.move_to_end(name)
@@ -143,6 +165,7 @@ class InflightTable:
         """The engine is gone: everything that was in flight ends as an error."""
         flights = list(self.flights.values())
         for flight in flights:
+            flight.claim("exit")
             self.end(flight, FinishReason.ERROR)
         return flights
 

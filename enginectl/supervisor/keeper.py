@@ -187,7 +187,7 @@ async def _on_exit(daemon: Daemon, child: Child, status: ExitStatus, was_ready: 
         info.step = daemon.book.last.step_counter
         info.running, info.waiting = daemon.health.counts()
     if requested and (cut := cut_off(daemon)) is not None:
-        info.aborted = cut + (0 if daemon.traffic.hold.is_holding else len(daemon.inflight))
+        info.aborted = cut + (0 if daemon.traffic.hold.is_holding else daemon.inflight.at_stake)
     if not requested:
         info.evidence = save_evidence_of(daemon, "died")
     if daemon.health is not None:

@@ -141,7 +141,10 @@ class StatsBook:
         self.turned_at = now
 
     def tick(self, now: float, running: int, waiting: int) -> None:
-        """Once a second: a point of history."""
+        """Once a second: whether it works, and a point of history."""
+        is_busy = running + waiting > 0 and not self.is_held
+        for counter in (self.decode, self.prefill, self.added):
+            counter.settle(now, is_busy)
         stats = self.snapshot(now, running, waiting, with_steps=False)
         stats.prefix_hit_ratio = self._recent_hit_ratio()
         for key, points in self.history.items():
@@ -161,7 +164,6 @@ class StatsBook:
     # ------------------------------------------------------------ what comes out
 
     def snapshot(self, now: float, running: int, waiting: int, *, with_steps: bool = True) -> Stats:
-        busy = running + waiting > 0 and not self.is_held
         last, blocks = self.last, self.ready.num_gpu_blocks if self.ready else None
         used = blocks - last.free_blocks if blocks is not None and last.free_blocks is not None else None
         if used is None and blocks is not None and self.turned_at is not None:
@@ -171,8 +173,8 @@ class StatsBook:
             window_s=RATE_WINDOW_S, running=running, waiting=waiting, skipped=last.num_skipped_waiting_reqs,
             kv_used_ratio=last.kv_cache_usage, kv_blocks=blocks, kv_used_blocks=used,
             prefix_hit_ratio=self._hits / self._queries if self._queries else None,
-            decode_tok_s=self.decode.rate(now, busy), prefill_tok_s=self.prefill.rate(now, busy),
-            requests_in_s=self.added.rate(now, busy), preempted_per_min=float(self.preempted.total(now)),
+            decode_tok_s=self.decode.rate(now), prefill_tok_s=self.prefill.rate(now),
+            requests_in_s=self.added.rate(now), preempted_per_min=float(self.preempted.total(now)),
             ttft_p50_s=self.ttft.percentile(now, 50), ttft_p95_s=self.ttft.percentile(now, 95),
             tpot_p50_ms=self.tpot.percentile(now, 50), tpot_p95_ms=self.tpot.percentile(now, 95),
             step=self.step_stats(now) if with_steps else StepStats(),

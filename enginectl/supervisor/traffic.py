@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 ASK_S = 5.0
 TELL_EVERY_S = 1.0
+"""Between two events about refusals."""
 TELL_S = 0.7
 """An engine in a long step lets go of a request only after it; its client hears of it so soon anyway."""
 MAX_KEPT = 100_000
@@ -54,7 +55,7 @@ class Traffic:
         """Of those, which no engine has seen yet: they wait for the next one. Requests wait in the ledger."""
 
         self._untold, self._told_at = 0, float("-inf")
-        """Refusals that no event has told of yet; when the last was told."""
+        """Refusals that wait for the next event; when the last was written."""
 
     # ------------------------------------------------------------ from clients
 
@@ -87,7 +88,10 @@ class Traffic:
         for name in ids:
             self.ledger.end(name)
             flight = daemon.inflight.flights.get(name)
-            if flight is not None and not (is_sent and daemon.kind.answers_aborts):
+            if flight is None:
+                continue
+            flight.claim("client")
+            if not (is_sent and daemon.kind.answers_aborts):
                 daemon.inflight.end(flight, FinishReason.ABORT)
 
     def call(self, seat: Seat, call: UtilityCall, frames: list[bytes]) -> None:
@@ -111,13 +115,21 @@ class Traffic:
 
     def refuse(self, client: int, request_id: str, error: CtlError) -> None:
         """Its client hears ERROR with the reason: without any output it would wait for ever. An event a second at most:
-        a busy frontend of a cordoned engine would push every other out."""
-        self._untold += 1
-        if (now := time.monotonic()) - self._told_at >= TELL_EVERY_S:
-            more = f" (and {count(self._untold - 1, 'other')} since the last event)" if self._untold > 1 else ""
-            self._daemon.events.add("refused", f"{request_id[:80]} of client {client}: {error.message}{more}")
-            self._untold, self._told_at = 0, now
+        a busy frontend of a cordoned engine would push every other out. Those between are told as one number."""
+        now = time.monotonic()
+        if now - self._told_at >= TELL_EVERY_S and not self._untold:
+            self._daemon.events.add("refused", f"{request_id[:80]} of client {client}: {error.message}")
+            self._told_at = now
+        else:
+            self._untold += 1
+            if self._untold == 1:
+                self._daemon.loop.after(TELL_EVERY_S, self._tell_refused)
         self._tell(client, request_id, error.message)
+
+    def _tell_refused(self) -> None:
+        untold, self._untold = self._untold, 0
+        self._told_at = time.monotonic()
+        self._daemon.events.add("refused", f"{count(untold, 'more request')} refused", requests=untold)
 
     # ------------------------------------------------------------ from the engine
 
@@ -137,13 +149,13 @@ class Traffic:
         self._orphaned.discard((seat.index, call_id))
         return True
 
-    async def abort_by_operator(self, ids: Sequence[str]) -> None:
+    async def abort_by_operator(self, ids: Sequence[str], *, by_drain: bool = False) -> None:
         """Their clients hear ERROR: at once where the engine would tell them nothing, or is too slow to. Requests of
-        our own engine stay in the table until it has let go of them."""
+        our own engine stay in the table until it has let go of them. `by_drain`: at its deadline."""
         daemon = self._daemon
         flights = [flight for name in ids if (flight := daemon.inflight.flights.get(name)) is not None]
         for flight in flights:
-            flight.aborted_by_operator = True
+            flight.claim("drain" if by_drain else "operator")
         if self.hold.is_holding or not daemon.kind.has_own_utilities:
             if not self.hold.is_holding:
                 daemon.relay.abort(list(ids))
@@ -190,8 +202,9 @@ class Traffic:
 
     def begin_hold(self, limit_s: float, sampled: str) -> None:
         """From now on nothing is lost: what arrives is kept, what runs will be resumed."""
-        self.hold.begin(limit_s, "fail" if sampled == "fail" else "resume")
-        self._daemon.events.add("hold", f"{count(len(self.ledger.items), 'request')} held, for {limit_s:g} s at most")
+        if not self.hold.is_holding:
+            self.hold.begin(limit_s, "fail" if sampled == "fail" else "resume")
+            self._daemon.events.add("hold", f"clients wait for the next engine, {limit_s:g} s at most")
 
     def engine_ended(self, text: str) -> None:
         """Everything that was in flight ends as an error, unless it is held; our own callers hear it from the engine's
@@ -200,13 +213,22 @@ class Traffic:
             self._fail_call(client, call_id, text)
         self._orphaned.clear()
         if self.hold.is_holding:
-            for name, asked in list(self.ledger.items.items()):
-                self._rest_of(name, asked)  # who has nothing to wait for hears it now
+            self._fail_unresumable()
         else:
             for flight in self._daemon.inflight.end_all():
                 self.ledger.end(flight.id)
                 if flight.client != self._daemon.relay.own.index:
                     self._tell(flight.client, flight.id, text)
+
+    def _fail_unresumable(self) -> None:
+        """Who has nothing to wait for hears it now."""
+        asked_for = list(self.ledger.items.items())
+        for name, asked in asked_for:
+            self._rest_of(name, asked)
+        held = len(self.ledger.items)
+        failed = len(asked_for) - held
+        more = f", {failed:,} that cannot be resumed failed at once" if failed else ""
+        self._daemon.events.add("hold", f"{count(held, 'request')} held{more}")
 
     def engine_up(self) -> None:
         """The successor serves: what was held goes to it, oldest first."""
@@ -214,7 +236,6 @@ class Traffic:
             return
         daemon = self._daemon
         seats = {seat.index: seat for seat in daemon.relay.seats}
-        resumed = sum(bool(asked.token_ids) for asked in self.ledger.items.values())
         for name, asked in list(self.ledger.items.items()):
             frames = self._rest_of(name, asked)
             try:
@@ -225,10 +246,9 @@ class Traffic:
         kept, self._kept = self._kept, {}
         for seat, call, frames in kept.values():
             self._send_call(seat, call, frames)
-        held = self.hold.end()
-        daemon.events.add(
-            "hold", f"released after {held:.1f} s: {count(len(self.ledger.items), 'request')}, {resumed} resumed"
-        )
+        held_s, sent = self.hold.end(), self.ledger.items.values()
+        resumed = sum(bool(asked.token_ids) for asked in sent)
+        daemon.events.add("hold", f"released after {held_s:.1f} s: {count(len(sent), 'request')}, {resumed:,} resumed")
 
     def _rest_of(self, name: str, asked: Asked) -> list[bytes] | None:
         """What its successor is sent; None when it cannot go on, which its client has heard then."""

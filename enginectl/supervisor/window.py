@@ -7,7 +7,7 @@ from collections import deque
 
 BUCKET_S = 0.25
 IDLE_AFTER_S = 1.0
-"""Without work a rate is 0 so soon after the last event, not only when the window has passed."""
+"""Without work a rate is 0 at the first look so long after the last event, not only when the window has passed."""
 
 
 class Counter:
@@ -37,20 +37,19 @@ class Counter:
             self._buckets.popleft()
 
     def total(self, now: float) -> float:
-        self._prune(now)
-        return sum(count for _, count in self._buckets)
+        return sum(count for at, count in self._buckets if now - at <= self._window_s)
 
-    def rate(self, now: float, is_busy: bool) -> float:
-        """Per second over the window, or since work began when that is shorter. To be asked once a second: idleness
-        is seen here."""
-        if self._began is None or (not is_busy and now - self._last > IDLE_AFTER_S):
+    def settle(self, now: float, is_busy: bool) -> None:
+        """Once a second, by who knows whether there is work: without any, the time that a rate averages is over."""
+        if not is_busy and now - self._last > IDLE_AFTER_S:
             self._began = None
             self._buckets.clear()  # else the next burst would be given what came before the silence
+
+    def rate(self, now: float) -> float:
+        """Per second over the window, or since work began when that is shorter."""
+        if self._began is None:
             return 0.0
-        total = self.total(now)
-        if not total:
-            return 0.0
-        return total / max(1.0, min(self._window_s, now - self._began))
+        return self.total(now) / max(1.0, min(self._window_s, now - self._began))
 
 
 class Samples:

@@ -1,4 +1,4 @@
-"""Stops that join each other."""
+"""Stops that join each other, and what a stop says that it did."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from engine.messages import EngineCoreRequest
+from enginectl.control import ExitInfo
+from enginectl.supervisor import ending
 from enginectl.supervisor.ending import begin_stop
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.inflight import InflightTable
-from enginectl.supervisor.loop import Future
+from enginectl.supervisor.kinds import KINDS
+from enginectl.supervisor.loop import Future, Loop
+from enginectl.supervisor.stopping import Stop
 
 
 @pytest.fixture
@@ -37,3 +42,23 @@ def test_a_stop_that_joins_a_restart_is_told_to_the_service_manager_once(daemon:
 def test_a_stop_is_told_at_once(daemon: Any) -> None:
     stop = begin_stop(daemon, 5.0, 1.0, by="signal TERM")
     assert (daemon.said, daemon.expected, stop.keeps_supervisor) == (["stopping, by signal TERM"], "signal TERM", False)
+
+
+@pytest.mark.parametrize(("requested", "stages"), [(True, ["drain", "abort"]), (False, ["drain"])])
+def test_an_engine_that_dies_in_the_grace_was_not_ended_by_the_stop(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch, requested: bool, stages: list[str]
+) -> None:
+    monkeypatch.setattr(ending, "state_of_engine", lambda daemon: ("busy", ""))
+    gone: Future[ExitInfo] = Future()
+
+    async def shut_down(*args: object, timeout_s: float) -> None:
+        daemon.inflight.end_all()
+        gone.set_result(ExitInfo(requested=requested))
+
+    daemon.loop, daemon.engine_meter, daemon.kind = Loop(), None, KINDS["enginectl"]
+    daemon.calls = SimpleNamespace(get=shut_down)
+    daemon.inflight.add(EngineCoreRequest("a", [1]))
+    stop = daemon.stopping = Stop(5.0, 1.0, by="stop")
+    daemon.loop.spawn(ending._ask(daemon, stop, gone)).when_done(daemon.loop.stop)
+    daemon.loop.run()
+    assert [stage.stage for stage in stop.stages] == stages

@@ -80,6 +80,26 @@ def test_a_drain_refuses_new_work_and_ends_empty(rig: Rig) -> None:
     assert rig.entry().wait_gone(5.0)
 
 
+def test_a_drain_is_not_blamed_for_what_others_ended(rig: Rig) -> None:
+    engine = rig.start(env={"PACED_STEP_MS": "10"})
+    left, aborted = (engine.generate([3], SamplingParams(max_tokens=1900), request_id=name) for name in "ab")
+    kept = engine.generate([3], SamplingParams(max_tokens=150))
+    for stream in (left, aborted, kept):
+        next(stream)
+    drain = engine.drain_stream(60.0)
+    next(drain)
+    left.close()
+    with connect("t") as other:
+        assert [outcome.result for outcome in other.abort("b")] == ["aborted"]
+    list(kept)
+    list(drain)
+    assert drain.end is not None and (drain.end.drained, drain.end.finished, drain.end.aborted) == (True, 1, 0)
+    assert rig.entry().wait_gone(5.0)
+    ended = rig.entry().view().last_exit
+    assert ended is not None and ended.aborted == 0
+    aborted.close()
+
+
 def test_a_drain_past_its_grace_aborts_the_rest_and_says_so(rig: Rig) -> None:
     engine = rig.start(env={"PACED_STEP_MS": "10"})
     stream = engine.generate([3], SamplingParams(max_tokens=1900))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.messages import EngineCoreOutput, EngineCoreRequest, FinishReason, PrefillStats, SamplingParams
-from enginectl.supervisor.inflight import InflightTable, external_id_of
+from enginectl.supervisor.inflight import EndedBy, InflightTable, external_id_of
 
 
 def request(name: str, external: str | None = None, client: int = 0) -> EngineCoreRequest:
@@ -52,6 +52,40 @@ def test_an_id_is_found_by_every_form() -> None:
     assert table.find("cmpl-").ambiguous
     assert table.find("x").flights == [] and not table.find("x").finished
     assert table.find("").flights == []
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "reason", "is_cut_off"),
+    [
+        ("", FinishReason.ABORT, True),
+        ("", FinishReason.ERROR, False),
+        ("", FinishReason.STOP, False),
+        ("client", FinishReason.ABORT, False),
+        ("operator", FinishReason.ERROR, False),
+        ("drain", FinishReason.ERROR, True),
+        ("drain", FinishReason.LENGTH, False),
+    ],
+)
+def test_only_who_was_wanted_until_the_end_is_cut_off(
+    asked_by: EndedBy, reason: FinishReason, is_cut_off: bool
+) -> None:
+    table = InflightTable()
+    flight = table.add(request("a"))
+    flight.claim(asked_by)
+    table.end(flight, reason)
+    table.end(flight, FinishReason.ABORT)
+    assert table.cut_off == is_cut_off
+
+
+def test_who_was_given_up_is_not_at_stake_when_the_engine_ends() -> None:
+    table = InflightTable()
+    askers: tuple[EndedBy, ...] = ("client", "operator", "drain", "")
+    for asked_by in askers:
+        table.add(request(asked_by or "nobody")).claim(asked_by)
+    table.flights["client"].claim("drain")
+    assert table.at_stake == 2
+    table.end_all()
+    assert (table.cut_off, table.at_stake) == (2, 0)
 
 
 def test_what_has_ended_is_remembered_but_not_for_ever() -> None:

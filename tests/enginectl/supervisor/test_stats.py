@@ -23,16 +23,27 @@ def test_a_rate_is_right_while_busy_and_zero_one_interval_after() -> None:
     counter = Counter(10.0)
     for tick in range(300):
         counter.add(tick * 0.1, 10)
-    assert counter.rate(30.0, True) == pytest.approx(100, rel=0.05)
-    assert counter.rate(30.5, False) > 0
-    assert counter.rate(31.5, False) == 0.0
+    assert counter.rate(30.0) == pytest.approx(100, rel=0.05)
+    counter.settle(30.5, is_busy=False)
+    assert counter.rate(30.5) > 0
+    counter.settle(31.5, is_busy=False)
+    assert counter.rate(31.5) == 0.0
+
+
+def test_looking_at_a_rate_changes_nothing() -> None:
+    """Whoever asks, and whatever they know of the work: only the tick says that it is over."""
+    counter = Counter(10.0)
+    counter.add(1.0, 100)
+    assert [counter.rate(3.0), counter.total(30.0), counter.rate(30.0), counter.rate(3.0)] == [50.0, 0.0, 0.0, 50.0]
+    counter.settle(3.0, is_busy=True)
+    assert counter.rate(3.0) == 50.0
 
 
 def test_a_short_burst_is_a_rate_of_its_own_time() -> None:
     counter = Counter(10.0)
     for tick in range(20):
         counter.add(5 + tick * 0.1, 5)
-    assert counter.rate(7.0, True) == pytest.approx(50, rel=0.1)
+    assert counter.rate(7.0) == pytest.approx(50, rel=0.1)
 
 
 @pytest.mark.parametrize("pause_s", [1.5, 5.0, 500.0])
@@ -40,17 +51,18 @@ def test_after_a_pause_a_burst_is_neither_thinned_by_it_nor_given_what_came_befo
     counter = Counter(10.0)
     for tick in range(100):
         counter.add(tick * 0.1, 100)
-    assert counter.rate(9.9 + pause_s, False) == 0.0
+    counter.settle(9.9 + pause_s, is_busy=False)
+    assert counter.rate(9.9 + pause_s) == 0.0
     counter.add(10.0 + pause_s, 5)
-    assert counter.rate(10.1 + pause_s, True) == 5.0
+    assert counter.rate(10.1 + pause_s) == 5.0
 
 
 def test_what_piled_up_while_nobody_read_is_no_burst() -> None:
     counter = Counter(10.0)
     counter.add(1.0, 100)
-    assert counter.rate(1.5, True) == 100.0
+    assert counter.rate(1.5) == 100.0
     counter.add(61.0, 6000)  # the reader was stopped for a minute
-    assert counter.rate(61.1, True) == 600.0
+    assert counter.rate(61.1) == 600.0
 
 
 def test_windows_forget_and_are_bounded() -> None:
@@ -108,6 +120,16 @@ def test_history_is_one_point_a_tick_and_bounded() -> None:
     for second in range(100):
         book.tick(float(second), second, 0)
     assert book.snapshot(100.0, 0, 0).history["running"] == [float(n) for n in range(40, 100)]
+
+
+def test_what_is_paused_is_no_work_for_a_rate() -> None:
+    book = StatsBook(READY)
+    book.on_output(EngineCoreOutput("a", [1, 2, 3]), None, None, 1.0)
+    book.tick(3.0, 1, 0)
+    assert book.snapshot(3.0, 1, 0).decode_tok_s == 1.5
+    book.is_held = True
+    book.tick(3.0, 1, 0)
+    assert book.snapshot(3.0, 1, 0).decode_tok_s == 0.0
 
 
 def test_buckets_count_everything() -> None:

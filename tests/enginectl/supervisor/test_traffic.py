@@ -1,4 +1,4 @@
-"""Utility calls of an external frontend while its engine is there, replaced, or gone: one answer each, to who asked."""
+"""What an external frontend asked for while its engine is there, replaced, or gone: one answer each, to who asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from engine import codec
-from engine.messages import EngineCoreOutputs, UtilityCall
+from engine.messages import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    FinishReason,
+    SamplingParams,
+    UtilityCall,
+)
 from enginectl.errors import CtlError, EngineDied
 from enginectl.supervisor import traffic as module
 from enginectl.supervisor.events import EventLog
@@ -43,11 +50,11 @@ class Rig:
     def __init__(self) -> None:
         self.relay = Relay()
         self.events = EventLog(lambda line: None)
-        daemon = SimpleNamespace(
-            loop=Loop(), relay=self.relay, kind=KINDS["enginectl"], inflight=InflightTable(),
-            events=self.events,
-        )  # fmt: skip
-        self.traffic = Traffic(daemon)  # type: ignore[arg-type]
+        self.loop, self.inflight = Loop(), InflightTable()
+        self.daemon = SimpleNamespace(
+            loop=self.loop, relay=self.relay, kind=KINDS["enginectl"], inflight=self.inflight, events=self.events
+        )
+        self.traffic = Traffic(self.daemon)  # type: ignore[arg-type]
         self.traffic.to_client = self._hear
         self.failed: list[int] = []
 
@@ -59,6 +66,14 @@ class Rig:
 
     def call(self, call_id: int) -> None:
         self.traffic.call(self.relay.seats[0], UtilityCall(0, call_id, "ping", []), [str(call_id).encode()])  # type: ignore[arg-type]
+
+    def add(self, name: str, **sampling: object) -> None:
+        request = EngineCoreRequest(name, [3, 4], sampling_params=SamplingParams(max_tokens=9, **sampling))  # type: ignore[arg-type]
+        self.inflight.add(request)
+        self.traffic.ledger.add(name, 0, [bytes(frame) for frame in codec.encode_request(request)])
+
+    def told(self) -> list[str]:
+        return [event.text for event in self.events.last(100)]
 
     def hold(self) -> None:
         self.traffic.begin_hold(60.0, "resume")
@@ -123,9 +138,51 @@ def test_a_flood_of_refusals_is_answered_one_by_one_and_told_once_a_second(
     for number in range(1000):
         rig.traffic.refuse(0, f"r{number}", CtlError("cordoned"))
     now += module.TELL_EVERY_S
-    rig.traffic.refuse(0, "last", CtlError("cordoned"))
-    assert [event.text for event in rig.events.last(10)] == [
-        "r0 of client 0: cordoned",
-        "last of client 0: cordoned (and 999 others since the last event)",
-    ]
-    assert heard == [*(f"r{number}" for number in range(1000)), "last"]
+    rig.loop._run_timers()
+    assert rig.told() == ["r0 of client 0: cordoned", "999 more requests refused"]  # though no other ever comes
+    rig.traffic.refuse(0, "soon", CtlError("cordoned"))
+    for _ in range(2):
+        now += module.TELL_EVERY_S
+        rig.loop._run_timers()
+    rig.traffic.refuse(0, "late", CtlError("cordoned"))
+    assert rig.told()[2:] == ["1 more request refused", "late of client 0: cordoned"]
+    assert heard == [*(f"r{number}" for number in range(1000)), "soon", "late"]
+
+
+def test_a_hold_counts_who_waits_and_who_failed_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rig.traffic, "_tell", lambda *args: None)
+    monkeypatch.setattr(rig.relay, "send", lambda seat, frames: None)
+    rig.add("greedy", temperature=0.0)
+    rig.add("sampled", temperature=0.7)
+    rig.add("waiting", temperature=0.7)
+    for name in ("greedy", "sampled"):
+        rig.traffic.ledger.on_output(EngineCoreOutput(name, [5]))
+    for _ in range(2):
+        rig.traffic.begin_hold(60.0, "fail")
+    rig.traffic.engine_ended("died")
+    rig.traffic.engine_up()
+    began, held, released = rig.told()
+    assert began == "clients wait for the next engine, 60 s at most"
+    assert held == "2 requests held, 1 that cannot be resumed failed at once"
+    assert released.endswith(": 2 requests, 1 resumed")
+
+
+@pytest.mark.parametrize(("by_drain", "cut_off"), [(False, 0), (True, 1)])
+def test_a_drain_is_blamed_for_what_it_aborts_itself(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, by_drain: bool, cut_off: int
+) -> None:
+    monkeypatch.setattr(rig.traffic, "_tell", lambda *args: None)
+    rig.daemon.kind = KINDS["vllm"]
+    monkeypatch.setattr(rig.relay, "abort", lambda ids: None, raising=False)
+    rig.add("a")
+    rig.loop.spawn(rig.traffic.abort_by_operator(["a"], by_drain=by_drain)).when_done(rig.loop.stop)
+    rig.loop.run()
+    assert (len(rig.inflight), rig.inflight.cut_off) == (0, cut_off)
+
+
+def test_who_lets_go_of_a_request_is_not_cut_off(rig: Rig) -> None:
+    rig.add("a")
+    rig.traffic.abort(rig.relay.seats[0], ["a"], [b"0"])  # type: ignore[arg-type]
+    flight = rig.inflight.flights["a"]
+    rig.inflight.on_output(EngineCoreOutput("a", [], finish_reason=int(FinishReason.ABORT)), 0.0)
+    assert flight.gone.done and rig.inflight.cut_off == 0
