@@ -117,6 +117,8 @@ class Daemon:
         self.is_cordoned = False
         self.attempts: list[Attempt] = []
         """Pauses, resumes, sleeps and wakes that go on, oldest first."""
+        self.undos: list[str] = []
+        """Utilities that are on their way to the engine, to take back such a one."""
         self.drain: Drain | None = None
         self.stopping: Stop | None = None
         self.expected = ""

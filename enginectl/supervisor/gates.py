@@ -81,11 +81,14 @@ class Attempt:
         daemon.attempts.append(self)
 
     async def look(self) -> None:
-        """Whether requests are scheduled now, as the engine itself says; one that does not answer has not changed."""
+        """Whether requests are scheduled now, as the engine itself says; one that does not answer has not changed, and
+        one that is being put back will be open whatever it says now."""
+        undos = list(self._daemon.undos)  # as they are before the answer; none begins while this attempt goes on
         health = self._daemon.health
         found = None if health is None else await health.ask() or health.engine
-        if not self._is_settled and (found is None or (found.paused is None and not found.sleeping)):
-            self._undo = UNDO.get(self._act, "")
+        is_open = bool(undos) or found is None or (found.paused is None and not found.sleeping)
+        if is_open and not self._is_settled and self._act in UNDO:
+            self._undo = max([UNDO[self._act], *undos], key=UNDO_ORDER.index)
 
     def is_done(self) -> None:
         """The engine is where somebody wanted it: no other attempt of this time may move it from there."""
@@ -108,6 +111,7 @@ class Attempt:
             others[-1]._owed = max(undo, others[-1]._owed, key=UNDO_ORDER.index)
             return None
         daemon.events.add(self._act, f"taken back: {why}")
+        daemon.undos.append(undo)
         return daemon.loop.spawn(self._run(undo))
 
     def _settle_all(self) -> None:
@@ -121,6 +125,8 @@ class Attempt:
         except CtlError as error:
             daemon.write_log(f"{utility}: {error.message}")
             return
+        finally:
+            daemon.undos.remove(utility)
         if daemon.health is not None:
             await daemon.health.ask()
         daemon.changed()

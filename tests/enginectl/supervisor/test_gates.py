@@ -26,12 +26,17 @@ class Daemon:
         self.engine: EngineStats | None = None
         self.stats = EngineStats(phase="running")
         self.undone: list[str] = []
+        self.undos: list[str] = []
+        self.answered: Future[None] = Future()
+        """The engine gets to what puts it back."""
+        self.answered.set_result(None)
 
     async def ask(self) -> EngineStats:
         return self.stats
 
     async def get(self, utility: str, kind: type[object], timeout_s: float) -> object:
         self.undone.append(utility)
+        await self.answered
         return None
 
     def changed(self) -> None:
@@ -138,3 +143,17 @@ def test_what_was_refused_or_died_with_its_engine_is_not_taken_back() -> None:
     assert daemon.fail(refused) == []
     daemon.engine_exit.set_result(None)
     assert daemon.fail(lost) == []
+
+
+@pytest.mark.parametrize(("before", "utility"), [("pause", "resume_scheduler"), ("sleep", "wake_up")])
+def test_one_that_begins_while_another_is_taken_back_is_taken_back_itself(before: str, utility: str) -> None:
+    """It still sees the pause of the first, which will be over when its own begins."""
+    daemon = Daemon()
+    first = daemon.begin(before)
+    daemon.stats = EngineStats(phase="running", paused="wait")
+    daemon.answered = Future()
+    first.leave("late")
+    second = daemon.begin("pause")
+    daemon.answered.set_result(None)
+    assert daemon.fail(second) == [utility]
+    assert daemon.fail(daemon.begin("pause")) == [] and not daemon.undos  # that pause is there to stay
