@@ -76,18 +76,22 @@ class Bridge:
                 f"the frontend has {count} clients and the running engine seats for {len(seats) - 1}: "
                 "restart the engine to give it more"
             )
-        if len(seats) == 1:
-            self._daemon.relay.parallel_config = init.parallel_config or self._daemon.relay.parallel_config
-            self._daemon.relay.seat_clients(count)
+        return ""
+
+    def on_joined(self, init: EngineHandshakeMetadata) -> None:
+        addresses, relay = init.addresses, self._daemon.relay
+        count = len(addresses.inputs)
+        if len(relay.seats) == 1:
+            relay.parallel_config = init.parallel_config or relay.parallel_config
+            relay.seat_clients(count)
         self.trouble = ""
         self._watchman.tell(Whom(addresses.outputs, self.link.address, self.link.identity.hex()))
         where = " ".join([*addresses.inputs, *addresses.outputs])[:1000]
         clients = text.count(count, "client")
         self._daemon.events.add("frontend", f"joined at {self.link.address}, {clients}: {where}")
-        if self._daemon.relay.is_up:
+        if relay.is_up:
             self._daemon.loop.soon(self.engine_up)
         self._daemon.changed()
-        return ""
 
     def on_message(self, client: int, frames: list[bytes]) -> None:
         seat, traffic = self._daemon.relay.seats[client], self._daemon.traffic

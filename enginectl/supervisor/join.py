@@ -38,7 +38,11 @@ class LinkOwner(Protocol):
     """Who hears what the frontend does."""
 
     def on_init(self, init: EngineHandshakeMetadata) -> str:
-        """Empty to join; else why not, and the link closes."""
+        """Empty to join; else why not, and the link closes. Changes nothing."""
+        ...
+
+    def on_joined(self, init: EngineHandshakeMetadata) -> None:
+        """Its clients can be connected to."""
         ...
 
     def on_message(self, client: int, frames: list[bytes]) -> None: ...
@@ -193,26 +197,31 @@ class FrontendLink:
         except ProtocolError as error:
             self._owner.on_trouble(f"the frontend at {self.address}: {error}")
             return
-        refusal = self._owner.on_init(init)
-        if refusal:
-            self.fail()
-            self._owner.on_trouble(refusal)
-            self.loop.after(RETURN_S, self._open_again)
-            return
-        try:
-            self._meet(init)
-        except ProtocolError as error:
-            self.fail()
-            self._go(str(error))
-            self._owner.on_trouble(f"the frontend at {self.address}: {error}")
+        why = self._owner.on_init(init) or self._meet(init)
+        if why:
+            self._refuse(why)
+        else:
+            self._owner.on_joined(init)
 
-    def _meet(self, init: EngineHandshakeMetadata) -> None:
-        """Raises ProtocolError."""
+    def _refuse(self, why: str) -> None:
+        """This frontend is told and let go; its successor may be better."""
+        self._close_clients(0)
+        self.init = None
+        self.fail()
+        self._owner.on_trouble(why)
+        self.loop.after(RETURN_S, self._open_again)
+
+    def _meet(self, init: EngineHandshakeMetadata) -> str:
+        """Connects to its clients. Empty, or why that cannot be."""
         self.init = init
-        for index, (source, target) in enumerate(zip(init.addresses.inputs, init.addresses.outputs, strict=True)):
-            self.clients.append(Client(self, index, source, target))
+        try:
+            for index, (source, target) in enumerate(zip(init.addresses.inputs, init.addresses.outputs, strict=True)):
+                self.clients.append(Client(self, index, source, target))
+        except ProtocolError as error:
+            return f"the frontend at {self.address}: {error}"
         for client in self.clients:
             self.loop.after(COME_UP_S, lambda client=client: self._check_client(client))  # type: ignore[misc]
+        return ""
 
     def ready(self, responses: list[bytes]) -> None:
         """The engine serves: its ready response to each client, READY to the frontend. Once per frontend."""

@@ -173,6 +173,25 @@ def test_an_address_in_init_that_is_none_is_said_and_leaves_nothing(rig: Rig, ki
         wait_until(lambda: rig.entry().liveness == "dead", 10.0, "the end")
 
 
+def test_an_address_that_is_none_is_told_once_however_often_it_comes(rig: Rig, address: str) -> None:
+    with RawFrontend(handshake=address) as first:
+        engine = joined(rig, first)
+    wait_until(lambda: "not there yet" in engine.status().frontend, 10.0, "gone")
+    before = engine.events()[-1].seq
+    with RawFrontend(handshake=address) as second:
+        second.addresses.inputs[0] = "tcp://127.0.0.1:x"
+        for _ in range(2):
+            assert second._handshake.poll(20_000)
+            second._handshake.recv_multipart()  # HELLO
+            second.send_init()
+            assert second._handshake.poll(20_000)
+            assert b"FAILED" in second._handshake.recv_multipart()[1]
+        (told,) = [event.text for event in engine.events(since_seq=before) if event.type == "frontend"]
+        assert "cannot connect to 'tcp://127.0.0.1:x'" in told
+    with RawFrontend(handshake=address) as third:
+        third.wait_ready(20.0)
+
+
 def test_an_engine_that_cannot_start_ends_the_frontend_that_waits(rig: Rig) -> None:
     with RawFrontend() as frontend:
         settings = join_settings(rig, frontend.handshake_address, model=str(rig.root / "no-model"))

@@ -38,12 +38,14 @@ class Owner:
     """Joins whoever asks."""
 
     def __init__(self) -> None:
-        self.inits: list[EngineHandshakeMetadata] = []
+        self.joined: list[EngineHandshakeMetadata] = []
         self.troubles: list[str] = []
 
     def on_init(self, init: EngineHandshakeMetadata) -> str:
-        self.inits.append(init)
         return ""
+
+    def on_joined(self, init: EngineHandshakeMetadata) -> None:
+        self.joined.append(init)
 
     def on_message(self, client: int, frames: list[bytes]) -> None: ...
 
@@ -95,7 +97,7 @@ def test_an_own_hello_is_no_answer_and_lets_go_of_the_port(
         frontend.take_status()
         frontend.send_init()
         run_until(loop, lambda: link.is_joined)
-        assert (len(owner.inits), owner.troubles) == (1, [])
+        assert (len(owner.joined), owner.troubles) == (1, [])
         link.close()
     context.term()
 
