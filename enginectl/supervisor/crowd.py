@@ -16,6 +16,8 @@ from enginectl.text import count
 
 MAX_FILES = 65_536
 """More than that and programs that walk through all possible files become slow; the engine inherits it."""
+RAISE_LIMIT = f"raise the hard limit first: LimitNOFILE={MAX_FILES} in its unit, or as root: ulimit -Hn {MAX_FILES}"
+"""The soft limit is at the hard one already, see raise_file_limit."""
 OWN_FILES = 128
 """Sockets, logs, pipes, the engine's connections, and those who look."""
 FILES_EACH = 2
@@ -53,7 +55,7 @@ class Crowd:
             raise WrongState(
                 f"engine {self._name!r} has {callers:,} callers already, as many as its supervisor can serve",
                 cause=f"its limit of open files is {self.files:,} (ulimit -n)",
-                try_=[f"ulimit -n {MAX_FILES} before enginectl start {self._name}"],
+                try_=[RAISE_LIMIT] if self.files < MAX_FILES else [],
             )
 
     def on_lost(self, request_id: str) -> None:

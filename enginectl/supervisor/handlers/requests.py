@@ -16,24 +16,28 @@ if TYPE_CHECKING:
 
 
 async def handle(daemon: Daemon, session: Session, args: RequestsArgs) -> None:
-    limit = max(0, args.limit)
     if daemon.traffic.hold.is_holding:
         items = held(daemon)
-        return session.reply(RequestList(items=items[:limit], total=len(items)))
-    if daemon.stopping is not None and not daemon.is_without_engine:  # the engine answers no more; the relay still can
-        items = request_views(daemon)
-        return session.reply(RequestList(items=items[:limit], total=len(items)))
-    daemon.check_serving("requests")
+    elif daemon.stopping is not None and not daemon.is_without_engine:
+        items = request_views(daemon)  # the engine answers no more; the relay still can
+    else:
+        daemon.check_serving("requests")
+        items = await _serving(daemon)
+    session.reply(listed(items, daemon.ready.num_gpu_blocks if daemon.ready else None, args.limit))
+
+
+async def _serving(daemon: Daemon) -> list[RequestView]:
     table = await daemon.tables.get()
     mine = {view.id: view for view in request_views(daemon)}
-    if table is None:
-        items = list(mine.values())
-    else:
-        items = [merge(row, mine.pop(row.id, None)) for row in table.items if row.id in mine]
-        items += mine.values()  # added since the table was made
-    mark_hogs(items, daemon.ready.num_gpu_blocks if daemon.ready else None)
-    items.sort(key=lambda row: (not row.is_hog, -row.age_s))  # before the limit: the hog is often the youngest
-    return session.reply(RequestList(items=items[:limit], total=len(daemon.inflight)))
+    known = [merge(row, mine.pop(row.id, None)) for row in (table.items if table else ()) if row.id in mine]
+    return known + list(mine.values())  # and what was added since the table was made
+
+
+def listed(items: list[RequestView], total_blocks: int | None, limit: int) -> RequestList:
+    """Hogs first, then the oldest. Marked before the limit: the hog is often the youngest."""
+    mark_hogs(items, total_blocks)
+    items.sort(key=lambda row: (not row.is_hog, -row.age_s))
+    return RequestList(items=items[: max(0, limit)], total=len(items))
 
 
 def held(daemon: Daemon) -> list[RequestView]:

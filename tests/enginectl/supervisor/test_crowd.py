@@ -17,7 +17,7 @@ from enginectl.client import Engine, connect
 from enginectl.errors import CtlError, Unreachable, WrongState
 from enginectl.identity import is_alive
 from enginectl.rundir import save_settings
-from enginectl.supervisor.crowd import Crowd
+from enginectl.supervisor.crowd import MAX_FILES, Crowd
 from enginectl.supervisor.events import EventLog
 from enginectl.supervisor.loop import Loop
 from tests.support.rig import Rig
@@ -106,6 +106,7 @@ def test_one_more_than_there_is_room_for_is_refused_and_looking_is_not(rig: Rig)
         assert in_flight(engine) == 16
         assert {type(error) for error in callers.errors} == {WrongState}
         assert "16 callers already" in callers.errors[0].message and "160 (ulimit -n)" in callers.errors[0].cause
+        assert "LimitNOFILE=65536" in callers.errors[0].try_[0]
         engine.call("resume_scheduler")
         callers.join()
         assert callers.done == 16
@@ -141,6 +142,14 @@ def test_who_leaves_as_a_habit_pushes_no_other_event_out() -> None:
     loop.after(2.5, loop.stop)
     loop.run()
     assert len(events.last(100)) == 1
+
+
+def test_where_no_limit_helps_none_is_advised() -> None:
+    crowd = Crowd(Loop(), EventLog(lambda text: None), "t")
+    crowd.files, crowd.most = MAX_FILES, 1
+    with pytest.raises(WrongState) as caught:
+        crowd.check_room(1)
+    assert caught.value.try_ == []
 
 
 def test_a_caller_that_may_open_no_more_files_is_told_that_it_is_its_own_limit(rig: Rig) -> None:
