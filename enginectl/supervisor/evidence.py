@@ -4,6 +4,7 @@ Log lines, figures, requests without text. A disk that is full costs the evidenc
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from enginectl.supervisor.logs import last_lines
 Part: TypeAlias = Struct | list[Struct] | str | bytes
 KEEP = 10
 LOG_LINES = 200
+TRIES = 100
 
 
 def save_evidence(root: Path, kind: str, log: Path, parts: dict[str, Part]) -> str:
@@ -35,16 +37,28 @@ def save_evidence(root: Path, kind: str, log: Path, parts: dict[str, Part]) -> s
 
 def save_files(root: Path, kind: str, files: dict[str, bytes]) -> str:
     """A directory of its own, named after the moment. Returns it, empty when it could not be written."""
-    where = root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{kind}"
     try:
         root.mkdir(mode=0o700, exist_ok=True)
-        where.mkdir(mode=0o700, exist_ok=True)
+        where = _new_directory(root, kind)
         for name, data in files.items():
             (where / name).write_bytes(data)
         _drop_oldest(root)
     except OSError:
         return ""
     return str(where)
+
+
+def _new_directory(root: Path, kind: str) -> Path:
+    """Named so that they sort in the order they were made: one that would share a name is a millisecond later. Raises
+    OSError."""
+    began_ms = time.time_ns() // 1_000_000
+    for at_ms in range(began_ms, began_ms + TRIES):
+        second, ms = divmod(at_ms, 1000)
+        where = root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(second))}.{ms:03}-{kind}"
+        with contextlib.suppress(FileExistsError):
+            where.mkdir(mode=0o700)
+            return where
+    raise FileExistsError(str(where))
 
 
 def _drop_oldest(root: Path) -> None:

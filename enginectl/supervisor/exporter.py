@@ -7,6 +7,7 @@ close(), at once."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import selectors
 import socket
@@ -20,6 +21,9 @@ from enginectl.supervisor.exposition import CONTENT_TYPE
 
 DEADLINE_S = 5.0
 TURN_S = 0.5
+FULL_S = 0.2
+"""Without a descriptor for it a caller stays in the queue, which would wake the thread again at once."""
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MAX_CONNECTIONS = 32
 MAX_HEAD_BYTES = 8192
 STALE_S = 15.0
@@ -103,8 +107,10 @@ class Exporter:
                 for key, _ in selector.select(TURN_S):
                     try:
                         self._accept(selector) if key.data is None else self._serve(selector, key.data)
-                    except OSError:
+                    except OSError as error:
                         _drop(selector, key.data)
+                        if key.data is None and error.errno in FULL:
+                            self._stop.wait(FULL_S)
                 _drop_overdue(selector)
             for key in list(selector.get_map().values()):
                 key.fileobj.close()  # type: ignore[union-attr]

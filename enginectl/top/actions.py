@@ -32,8 +32,9 @@ def begin(effect: Effect, name: str, done: Callable[[str], None]) -> None:
     def work() -> None:
         try:
             done(perform(effect, name))
-        except (CtlError, OSError) as error:
-            done(f"! {effect.kind}: {error}")
+        except Exception as error:  # a thread's traceback would go over the picture, and the person hear nothing
+            what = str(error) if isinstance(error, (CtlError, OSError)) else f"{type(error).__name__}: {error}"
+            done(f"! {effect.kind}: {what}")
 
     threading.Thread(target=work, name=f"top-{effect.kind}", daemon=True).start()
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import http.client
+import selectors
 import socket
 import threading
 import time
@@ -73,6 +75,23 @@ def test_silent_and_slow_readers_hold_nobody_up(served: Exporter, monkeypatch: p
     for one in silent:
         assert one.recv(100) == b""  # closed at their deadline
         one.close()
+
+
+def test_without_a_descriptor_for_a_caller_it_waits_instead_of_spinning(
+    served: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+    accept, full = Exporter._accept, [errno.EMFILE, errno.ENFILE, errno.EMFILE]
+
+    def accept_later(exporter: Exporter, selector: selectors.BaseSelector) -> None:
+        if full:
+            raise OSError(full.pop(), "too many open files")
+        accept(exporter, selector)
+
+    monkeypatch.setattr(Exporter, "_accept", accept_later)
+    monkeypatch.setattr(served._stop, "wait", waits.append)
+    assert get(served, "/livez") == (200, b"ok\n")
+    assert waits == [module.FULL_S] * 3
 
 
 def test_too_many_are_turned_away_and_it_goes_on(served: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
