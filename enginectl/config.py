@@ -2,7 +2,8 @@
 user config > default.
 
 Enters: the environment and two TOML files. Leaves: values, each with its origin. Unknown keys are errors that name the
-nearest known one. Creates nothing."""
+nearest known one, and so are variables whose name is nearly one of ours, which a start asks the verbs' modules for.
+Creates nothing."""
 
 from __future__ import annotations
 
@@ -217,22 +218,31 @@ def project_file(start: Path | None = None) -> Path | None:
             info = path.stat()
         except OSError:
             continue
-        if info.st_uid not in (os.geteuid(), 0) or info.st_mode & stat.S_IWOTH:
-            raise UsageError(
-                f"refusing {path}: it belongs to uid {info.st_uid} or others may write it",
-                try_=[f"chown {os.geteuid()} {path}", f"chmod go-w {path}"],
-            )
+        _check_trusted(path, info)
         return path
     return None
 
 
+def _check_trusted(path: Path, info: os.stat_result) -> None:
+    """Raises UsageError."""
+    if info.st_uid not in (os.geteuid(), 0) or info.st_mode & stat.S_IWOTH:
+        raise UsageError(
+            f"refusing {path}: it belongs to uid {info.st_uid} or others may write it",
+            try_=[f"chown {os.geteuid()} {path}", f"chmod go-w {path}"],
+        )
+
+
 def user_file(environ: Mapping[str, str]) -> Path | None:
-    """ENGINECTL_CONFIG (must exist), else enginectl/enginectl.toml in the user's config directory when it is there."""
+    """ENGINECTL_CONFIG (must exist, and is meant, whoever owns it), else enginectl/enginectl.toml in the user's config
+    directory when it is there. Raises UsageError for one that somebody else owns or may write."""
     if given := environ.get(CONFIG_SETTING):
         return Path(given)
     base = environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     path = Path(base) / "enginectl" / FILE_NAME
-    return path if path.is_absolute() and path.is_file() else None
+    if not (path.is_absolute() and path.is_file()):
+        return None
+    _check_trusted(path, path.stat())
+    return path
 
 
 def file_layers(name: str, environ: Mapping[str, str], start: Path | None = None) -> list[Layer]:

@@ -32,6 +32,15 @@ _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 _lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    """Another thread may have held it just then, and that thread is not in the child."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _context() -> zmq.Context[zmq.Socket[bytes]]:
     pid = os.getpid()
     with _lock:

@@ -59,7 +59,7 @@ def state_root() -> Path:
         return Path(given).absolute()
     if base := os.environ.get("XDG_STATE_HOME"):
         return Path(base).absolute() / "enginectl"
-    home = _home()
+    home = own_home()
     return home / ".local" / "state" / "enginectl" if home else Path(f"/tmp/enginectl-{os.geteuid()}/state")
 
 
@@ -89,7 +89,8 @@ def passed_over() -> str:
     return ""
 
 
-def _home() -> Path | None:
+def own_home() -> Path | None:
+    """HOME, else what the system says. One that is / or is not there is none."""
     candidates = [os.environ.get("HOME")]
     try:
         candidates.append(pwd.getpwuid(os.geteuid()).pw_dir)
@@ -193,9 +194,9 @@ def _of_another(path: Path, setting: str, owner: int) -> BadRuntimeDir:
     """To take it from an owner whose engine may run is never the way; what root left in a place of ours may be taken
     once nothing runs there."""
     who = f"{owner_name(owner)} (uid {owner}), you are {owner_name(os.geteuid())} (uid {os.geteuid()})"
-    tries = [_as_user(owner) if setting == STATE_SETTING else f"{sudo(owner)} enginectl ...", _remedy(setting)]
+    tries = [*([_as_user(owner)] if setting == STATE_SETTING else []), _remedy(setting)]
     if owner == 0 and os.geteuid() and os.stat(path.parent).st_uid == os.geteuid():
-        tries.insert(1, f"when nothing of theirs runs there: sudo chown -R {os.geteuid()} {shlex.quote(str(path))}")
+        tries.insert(-1, f"when nothing of theirs runs there: sudo chown -R {os.geteuid()} {shlex.quote(str(path))}")
     return BadRuntimeDir(f"refusing {path}: it belongs to {who}", try_=tries)
 
 

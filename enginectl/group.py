@@ -1,6 +1,7 @@
 """The command group: lists verbs from the table without importing them, imports the one that is called.
 
-Enters: argv after the program name. Leaves: the verb's own return, or a CtlError for what cannot be parsed."""
+Enters: argv after the program name, and the variables of its options, which are named here. Leaves: the verb's own
+return, or a CtlError for what cannot be parsed."""
 
 from __future__ import annotations
 
@@ -32,6 +33,8 @@ EXAMPLES = (
 )
 
 REST = "enginectl.rest"
+STANDING = ("output", "engine")
+"""Parameters whose variables one sets for good: no error is likely to be theirs."""
 
 
 def rest_of(ctx: Any) -> list[str] | None:
@@ -267,7 +270,7 @@ def _is_from_environment(param: Any, ctx: Any) -> bool:
 
 
 def _used_twins(params: Sequence[Any], ctx: Any) -> str:
-    used = [one.envvar for one in params if _is_from_environment(one, ctx)]
+    used = [one.envvar for one in params if one.name not in STANDING and _is_from_environment(one, ctx)]
     return f"options come from the environment: {', '.join(used)}" if used else ""
 
 

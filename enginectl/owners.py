@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 from pathlib import Path
 
 
@@ -27,24 +28,25 @@ def home_of(uid: int) -> Path | None:
 def sudo(uid: int) -> str:
     """How a shell becomes that user."""
     try:
-        return f"sudo -u {pwd.getpwuid(uid).pw_name}"
+        return f"sudo -u {shlex.quote(pwd.getpwuid(uid).pw_name)}"
     except KeyError:
         return f"sudo -u '#{uid}'"
 
 
 def use_own_places() -> list[str]:
-    """Root's own home and cache in the environment, while those are another user's: what root made in there its owner
-    could neither use nor remove. Returns what to say of it."""
+    """Root's own home, cache and config in the environment, while those are another user's: what root made in there its
+    owner could neither use nor remove, and a config file names programs to run. Returns what to say of it."""
     notes = []
     given, home = os.environ.get("HOME", ""), home_of(0)
     if (owner := _other_owner(given)) and home is not None and home.is_dir():
         theirs = f"its owner's engines: {sudo(owner)} enginectl ..."
         notes.append(f"note: HOME is {given}, which is not root's; {home} is used; {theirs}")
         os.environ["HOME"] = str(home)
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if _other_owner(cache):
-        notes.append(f"note: XDG_CACHE_HOME is {cache}, which is not root's; root's own is used")
-        del os.environ["XDG_CACHE_HOME"]
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        place = os.environ.get(name, "")
+        if _other_owner(place):
+            notes.append(f"note: {name} is {place}, which is not root's; root's own is used")
+            del os.environ[name]
     return notes
 
 

@@ -114,6 +114,16 @@ def test_a_project_file_that_others_may_write_is_refused(tmp_path: Path) -> None
     assert f"chmod go-w {path}" in caught.value.try_
 
 
+def test_a_user_file_that_others_may_write_is_refused_unless_it_was_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "enginectl" / "enginectl.toml", FILE)
+    assert user_file({"XDG_CONFIG_HOME": str(tmp_path)}) == path
+    path.chmod(0o666)
+    with pytest.raises(UsageError) as caught:
+        user_file({"XDG_CONFIG_HOME": str(tmp_path)})
+    assert f"chmod go-w {path}" in caught.value.try_
+    assert user_file({"ENGINECTL_CONFIG": str(path)}) == path
+
+
 def test_a_named_user_file_must_be_there(tmp_path: Path) -> None:
     assert user_file({"XDG_CONFIG_HOME": str(tmp_path)}) is None
     missing = {"ENGINECTL_CONFIG": str(tmp_path / "no.toml")}
