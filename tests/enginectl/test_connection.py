@@ -21,5 +21,5 @@ def test_a_child_that_was_forked_in_the_middle_of_one_makes_its_own(tmp_path: Pa
             signal.alarm(20)
             connection.open_socket(zmq.DEALER, tmp_path / "s").close(0)
             os._exit(0 if len(connection._contexts) == 2 else 1)
-    ended = wait_until(lambda: (found := os.waitpid(child, os.WNOHANG))[0] and found, 30.0, "the child's end")
+    ended = wait_until(lambda: found if (found := os.waitpid(child, os.WNOHANG))[0] else None, 30.0, "its end")
     assert os.waitstatus_to_exitcode(ended[1]) == 0
