@@ -22,4 +22,4 @@ def test_a_child_that_was_forked_in_the_middle_of_one_makes_its_own(tmp_path: Pa
             connection.open_socket(zmq.DEALER, tmp_path / "s").close(0)
             os._exit(0 if len(connection._contexts) == 2 else 1)
     ended = wait_until(lambda: found if (found := os.waitpid(child, os.WNOHANG))[0] else None, 30.0, "its end")
-    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    assert ended is not None and os.waitstatus_to_exitcode(ended[1]) == 0
