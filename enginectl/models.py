@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from enginectl.dirs import make_root, own_home
 from enginectl.errors import CtlError, Deadline, UsageError
 from enginectl.output import Output
 
 CACHE_SETTING = "ENGINECTL_CACHE_DIR"
+SHARED = Path("/tmp")
+"""Where a user without a home has the cache, and anybody may make directories."""
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_LABEL = "SmolLM2-135M-Instruct"
 DEFAULT_NAMES = (DEFAULT_MODEL, "default", f"huggingfacetb/{DEFAULT_MODEL}")
@@ -39,9 +42,14 @@ def cache_root() -> Path:
     """Where converted and fetched models are kept; not created here."""
     if given := os.environ.get(CACHE_SETTING):
         return Path(given).absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    root = Path(base) / "enginectl"
-    return root if root.is_absolute() else Path(f"/tmp/enginectl-{os.geteuid()}/cache")
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base).absolute() / "enginectl"
+    home = own_home()
+    return home / ".cache" / "enginectl" if home else _shared_root() / "cache"
+
+
+def _shared_root() -> Path:
+    return SHARED / f"enginectl-{os.geteuid()}"
 
 
 def models_root() -> Path:
@@ -157,7 +165,11 @@ def default_model(python: str, out: Output) -> Path:
 
 @contextlib.contextmanager
 def _turn(target: Path) -> Iterator[None]:
-    """One command at a time makes this directory; the others find it made. Raises Deadline."""
+    """One command at a time makes this directory; the others find it made. Raises Deadline, and BadRuntimeDir where
+    others may write to what it is in."""
+    if (root := cache_root()).parent == _shared_root():
+        make_root(root.parent, CACHE_SETTING)
+        make_root(root, CACHE_SETTING)
     if (target / "config.json").is_file():
         yield
         return

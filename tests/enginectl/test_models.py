@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from enginectl import models
+from enginectl.errors import BadRuntimeDir
 from enginectl.models import ModelUnusable, cached_models, check_directory, resolve_model, run_tool
 from enginectl.output import Output
 
@@ -65,6 +68,22 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     (directory / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ModelUnusable, match="cannot be read"):
         check_directory(directory)
+
+
+def test_in_tmp_the_cache_is_closed_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / f"enginectl-{os.geteuid()}"
+    monkeypatch.setattr(models, "SHARED", tmp_path)
+    monkeypatch.setattr(models, "run_tool", lambda *_: make(root / "cache" / "models" / "smollm2-135m-instruct", *GOOD))
+    monkeypatch.setenv("ENGINECTL_CACHE_DIR", str(root / "cache"))
+    before = os.umask(0o002)
+    try:
+        assert resolve_model("default", sys.executable, quiet()).path.is_dir()
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (root, root / "cache")] == [0o700, 0o700]
+    root.chmod(0o775)
+    with pytest.raises(BadRuntimeDir, match="others may enter or write it"):
+        resolve_model("default", sys.executable, quiet())
 
 
 def test_unknown_models_suggest(cache: Path) -> None:

@@ -10,6 +10,7 @@ compiler's own temporary files are in that directory too; whoever is killed leav
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import EngineError
-from engine.model.store import models_root
+from engine.model.store import is_own, make_shared_parents, models_root, shared_parents
 
 DIRECTORY_SETTING = "ENGINECTL_NATIVE_DIR"
 SOURCES = Path(__file__).parent / "src"
@@ -40,6 +41,7 @@ _TRAILER = b"enginectl-library"
 _MAX_LIBRARY_BYTES = 64 * 1024**2
 _BUILDING = ".building-"
 _STALE_S = 3600.0
+_TRIES = 100
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", *_AVX2)
 
@@ -97,11 +99,14 @@ def library_file(level: Level) -> Path:
 
 
 def find_library(level: Level) -> Path | None:
-    """The file if it was built before. Raises BuildError when the directory is not this user's alone."""
+    """The file if it was built before. Raises BuildError when the directory is not this user's alone, or closed."""
     file = library_file(level)
-    if not file.parent.exists():
-        return None
-    _check_private(file.parent)
+    try:
+        if not file.parent.exists():
+            return None
+        _check_private(file.parent)
+    except OSError as error:
+        raise BuildError(f"{file.parent} cannot be read ({error.strerror})") from None
     return file if is_whole(file) else None
 
 
@@ -146,6 +151,7 @@ class Build:
         compiler = find_compiler()
         target = library_file(self._level)
         try:
+            make_shared_parents(target.parent)
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_private(target.parent)
             _remove_stale(target.parent)
@@ -222,10 +228,10 @@ def _finish(built: Path, target: Path) -> None:
 
 
 def _check_private(directory: Path) -> None:
-    """Whoever can write here could have us run their code."""
-    info = directory.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
-        raise BuildError(f"{directory} must be a directory of this user alone: chmod 700, or remove it")
+    """Whoever can write here, or put another directory in its place, could have us run their code. Raises OSError."""
+    for path in (*shared_parents(directory), directory):
+        if not is_own(path, 0o077 if path == directory else 0o022):
+            raise BuildError(f"{path} must be a directory of this user alone: chmod 700, or remove it")
 
 
 @contextlib.contextmanager
@@ -240,14 +246,19 @@ def _workplace(directory: Path) -> Iterator[Path]:
 
 
 def _take_workplace(directory: Path) -> tuple[Path, int]:
-    while True:
+    """Another build may find it before it is locked, and remove it."""
+    for _ in range(_TRIES):
         place = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=directory))
-        lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
         with contextlib.suppress(OSError):  # a file system without locks: nobody removes it
             fcntl.flock(lock, fcntl.LOCK_EX)
         if place.exists():
             return place, lock
-        os.close(lock)  # another build found it before it was locked
+        os.close(lock)
+    raise OSError(errno.EBUSY, "other builds remove what this one makes", str(directory))
 
 
 def _remove_stale(directory: Path) -> None:

@@ -8,10 +8,13 @@ import pwd
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from engine.model.store import list_models, models_root
+from engine.model import store
+from engine.model.store import list_models, make_shared_parents, models_root
+from enginectl.dirs import state_root
 from enginectl.models import models_root as cli_models_root
 from tests.support.tiny_model import make_tiny_model
 
@@ -35,10 +38,52 @@ def test_no_store_is_an_empty_list(tmp_path: Path) -> None:
     assert models_root().name == "models"
 
 
-def test_a_user_without_a_home_has_its_models_in_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ENGINECTL_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No place is set, and the system does not know this user."""
+    for name in ("ENGINECTL_CACHE_DIR", "ENGINECTL_STATE_DIR", "XDG_CACHE_HOME", "XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
-    assert models_root() == cli_models_root() == Path(f"/tmp/enginectl-{os.geteuid()}/cache/models")
-    monkeypatch.setenv("HOME", "/home/anna")
-    assert models_root() == cli_models_root() == Path("/home/anna/.cache/enginectl/models")
+
+
+IN_TMP = Path(f"/tmp/enginectl-{os.geteuid()}")
+
+
+@pytest.mark.usefixtures("unset")
+@pytest.mark.parametrize("home", ["", "/", "/nonexistent"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_user_without_a_home_has_models_and_state_in_tmp(
+    home: str, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", home)
+    if is_known:
+        monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir="/nonexistent"))
+    assert models_root() == cli_models_root() == IN_TMP / "cache" / "models"
+    assert state_root() == IN_TMP / "state"
+
+
+@pytest.mark.usefixtures("unset")
+def test_a_home_is_that_of_the_environment_or_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert models_root() == cli_models_root() == tmp_path / ".cache" / "enginectl" / "models"
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(tmp_path)))
+    assert models_root() == cli_models_root() == tmp_path / ".cache" / "enginectl" / "models"
+    assert state_root() == tmp_path / ".local" / "state" / "enginectl"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert models_root() == cli_models_root() == Path("/elsewhere/enginectl/models")
+
+
+def test_directories_in_tmp_are_closed_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SHARED", tmp_path)
+    root = tmp_path / f"enginectl-{os.geteuid()}"
+    before = os.umask(0o002)
+    try:
+        make_shared_parents(root / "cache" / "models")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (root, root / "cache")] == [0o700, 0o700]
+    assert not (root / "cache" / "models").exists()
+    root.chmod(0o770)
+    with pytest.raises(PermissionError, match=f"others may write to {root}:"):
+        make_shared_parents(root / "cache" / "models")

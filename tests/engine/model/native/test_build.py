@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
+from engine.model import store
 from engine.model.native import build
 from engine.model.native.bindings import Library
 from engine.model.native.build import Build, BuildError, Level, find_library, is_whole, levels, library_file
@@ -159,6 +162,54 @@ def test_a_directory_that_is_a_link_is_never_used(folder: Path, tmp_path: Path, 
         Build(LEVEL).run()
 
 
+@pytest.mark.parametrize("weak", [".", "cache"])
+@pytest.mark.parametrize("fault", ["writable", "link", "another's"])
+def test_in_tmp_what_it_stands_in_must_be_this_users_too(
+    tmp_path: Path, content: bytes, weak: str, fault: str, compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever owns it could put another directory there between the look and the use."""
+    monkeypatch.setattr(store, "SHARED", tmp_path)
+    root = tmp_path / f"enginectl-{os.geteuid()}"
+    monkeypatch.setenv(build.DIRECTORY_SETTING, str(root / "cache" / "native"))
+    (root / "cache").mkdir(parents=True, mode=0o755)
+    root.chmod(0o755)
+    file = put(content)
+    assert find_library(LEVEL) == file
+    match fault:
+        case "writable":
+            (root / weak).chmod(0o775)
+        case "link":
+            (root / weak).rename(tmp_path / "real")
+            (root / weak).symlink_to(tmp_path / "real")
+        case "another's":
+            if os.geteuid():
+                pytest.skip("only root gives away")
+            os.chown(root / weak, 12345, -1)
+    with pytest.raises(BuildError, match=f"{root / weak} must be a directory of this user alone"):
+        find_library(LEVEL)
+    with pytest.raises(BuildError, match=f"others may write to {root / weak}"):
+        Build(LEVEL).run()
+
+
+def test_in_tmp_a_build_closes_what_it_makes(tmp_path: Path, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SHARED", tmp_path)
+    root = tmp_path / f"enginectl-{os.geteuid()}"
+    monkeypatch.setenv(build.DIRECTORY_SETTING, str(root / "cache" / "native"))
+    before = os.umask(0o002)
+    try:
+        file = Build(LEVEL).run()
+    finally:
+        os.umask(before)
+    assert find_library(LEVEL) == file
+    assert [path.stat().st_mode & 0o777 for path in (root, root / "cache", file.parent)] == [0o700] * 3
+
+
+def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.DIRECTORY_SETTING, str(tmp_path / ("x" * 300)))
+    with pytest.raises(BuildError, match="cannot be read"):
+        find_library(LEVEL)
+
+
 @pytest.mark.parametrize("damage", ["cut", "byte", "empty", "other", "link", "writable", "folder"])
 def test_what_is_damaged_or_foreign_is_not_loaded_but_built_anew(folder: Path, content: bytes, damage: str) -> None:
     file = put(content)
@@ -206,6 +257,27 @@ def test_left_overs_of_killed_builds_go(folder: Path, compiler: str) -> None:
     Build(LEVEL).run()
     assert not old.exists()
     assert new.exists()
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_workplace_that_another_build_removed_is_made_again(
+    folder: Path, compiler: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkdtemp
+    made: list[str] = []
+
+    def make_and_lose(prefix: str, dir: Path) -> str:
+        made.append(make(prefix=prefix, dir=dir))
+        if len(made) <= times:
+            shutil.rmtree(made[-1])
+        return made[-1]
+
+    monkeypatch.setattr(build.tempfile, "mkdtemp", make_and_lose)
+    if times == 1:
+        assert is_whole(Build(LEVEL).run())
+    else:
+        with pytest.raises(BuildError, match="other builds remove what this one makes"):
+            Build(LEVEL).run()
 
 
 def test_levels_end_with_one_that_every_cpu_runs() -> None:
