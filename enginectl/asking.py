@@ -25,6 +25,9 @@ from enginectl.settings import EngineSettings, check_settings
 DEFAULT_TIMEOUT_S = 600.0
 UNCOUNTED = ("/dev/kfd", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvgpu")
 """Devices of GPUs that have none of their own each: AMD's, those of WSL2, of NVIDIA's small boards."""
+COUNTED = ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*")
+"""One each. Devices may be made only when somebody first uses the driver."""
+PCI_DEVICES = "/sys/bus/pci/devices/*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +169,8 @@ def parse_gpus(text: str) -> list[int]:
 
 def check_gpus(gpus: list[int]) -> list[int]:
     """The numbers themselves. Raises UsageError where no such GPU can be seen; of some kinds none can be counted."""
-    cards = len(glob.glob("/dev/nvidia[0-9]*"))
-    if not cards and any(map(os.path.exists, UNCOUNTED)):
+    cards = max(len(glob.glob(pattern)) for pattern in COUNTED)
+    if not cards and (any(map(os.path.exists, UNCOUNTED)) or has_nvidia_card()):
         return gpus
     if missing := [number for number in gpus if number >= cards]:
         raise UsageError(
@@ -176,6 +179,21 @@ def check_gpus(gpus: list[int]) -> list[int]:
             try_=["without --gpus; --gpus - forgets those of the last start", "enginectl doctor"],
         )
     return gpus
+
+
+def has_nvidia_card() -> bool:
+    """Whether one is plugged in, with a driver or not."""
+    return any(
+        _identity(device, "vendor") == "0x10de" and _identity(device, "class").startswith("0x03")
+        for device in glob.glob(PCI_DEVICES)
+    )
+
+
+def _identity(device: str, name: str) -> str:
+    try:
+        return Path(device, name).read_text().strip()
+    except OSError:
+        return ""
 
 
 def make_settings(asked: Asked, out: Output) -> EngineSettings:

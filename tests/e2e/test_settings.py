@@ -6,6 +6,7 @@ import glob
 
 import pytest
 
+from enginectl.asking import has_nvidia_card
 from tests.support.ctl import Ctl
 from tests.support.wait import wait_until
 
@@ -59,7 +60,7 @@ def test_a_setting_of_a_project_is_no_conflict_with_a_plain_start_elsewhere(ctl:
     assert (other.code, "max_num_seqs: running 5, asked 6" in other.err) == (7, True)
 
 
-@pytest.mark.skipif(bool(glob.glob("/dev/nvidia[0-9]*")), reason="there are GPUs")
+@pytest.mark.skipif(bool(glob.glob("/dev/nvidia[0-9]*")) or has_nvidia_card(), reason="there are GPUs")
 def test_gpus_that_nobody_can_see_are_refused_and_not_recorded(ctl: Ctl) -> None:
     words = ("t", "--model", str(ctl.make_model()), "--set", "executor=null", "--set", "num_gpu_blocks=64")
     refused = ctl("start", *words, "--gpus", "0", "-o", "json")

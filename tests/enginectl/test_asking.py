@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from enginectl import asking
-from enginectl.asking import ask, find_python, make_settings, parse_gpus
+from enginectl.asking import ask, check_gpus, find_python, make_settings, parse_gpus
 from enginectl.errors import NoSuchEngine, UsageError
 from enginectl.models import DEFAULT_LABEL, DEFAULT_MODEL, Model
 from enginectl.output import Output
@@ -122,6 +122,34 @@ def test_a_model_as_name_gets_the_right_command(model: Path, name: str, monkeypa
         ask(name)
     assert caught.value.try_[0].startswith("enginectl start ")
     assert caught.value.try_[0].endswith(f"--model {name}")
+
+
+def test_gpus_are_counted_by_devices_or_by_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device may be made at the first use of the driver only."""
+    monkeypatch.setattr(asking, "COUNTED", (f"{tmp_path}/nvidia[0-9]*", f"{tmp_path}/gpus/*"))
+    monkeypatch.setattr(asking, "PCI_DEVICES", f"{tmp_path}/pci/*")
+    monkeypatch.setattr(asking, "UNCOUNTED", ())
+
+    def plug_in(address: str, vendor: str, kind: str) -> None:
+        device = tmp_path / "pci" / address
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(f"{vendor}\n")
+        (device / "class").write_text(f"{kind}\n")
+
+    plug_in("0000:00:01.0", "0x1002", "0x030000")  # of another maker
+    plug_in("0000:00:02.0", "0x10de", "0x040300")  # its sound
+    (tmp_path / "pci" / "0000:00:03.0").mkdir()
+    with pytest.raises(UsageError, match="there is no GPU 0 here"):
+        check_gpus([0])
+    plug_in("0000:00:04.0", "0x10de", "0x030200")
+    assert check_gpus([0, 5]) == [0, 5]
+    (tmp_path / "nvidia0").touch()
+    (tmp_path / "nvidiactl").touch()
+    for number in range(2):
+        (tmp_path / "gpus" / str(number)).mkdir(parents=True)
+    assert check_gpus([0, 1]) == [0, 1]
+    with pytest.raises(UsageError, match="there is no GPU 2 here"):
+        check_gpus([1, 2])
 
 
 def test_gpus_and_interpreters() -> None:
