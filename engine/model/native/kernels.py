@@ -127,6 +127,8 @@ class Kernels:
             if self._closed:
                 return None
             self._build = Build(level)
+            if self._closed:  # by then close() may have cancelled the one before
+                return None
             try:
                 return self._use(self._build.run())
             except EngineError as error:

@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from engine.errors import ModelError
-from engine.model.native import build
+from engine.model.loader import Target
+from engine.model.native import build, kernels
 from engine.model.native.decoder import NativeDecoder
+from engine.model.native.kernels import Kernels
+from tests.support.native import CPU, small_config
 from tests.support.steps import Job, Steps, greedy, load
 from tests.support.tiny_model import make_tiny_model
 from tests.support.wait import wait_until
@@ -140,6 +143,24 @@ def test_a_shutdown_ends_the_build(tiny: Path, empty: Path, tmp_path: Path, monk
     assert thread is not None
     wait_until(lambda: not thread.is_alive(), 20)
     assert list(empty.iterdir()) == []
+
+
+def test_a_shutdown_between_two_levels_begins_no_other_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Kernels("auto", small_config(), Target(torch.float32, torch.float32, CPU))
+    ran: list[build.Build] = []
+
+    class Closing(build.Build):
+        def __init__(self, level: build.Level) -> None:
+            work.close()
+            super().__init__(level)
+
+        def run(self) -> Path:
+            ran.append(self)
+            raise build.BuildError("it ran")
+
+    monkeypatch.setattr(kernels, "Build", Closing)
+    assert work._build_any() is None
+    assert ran == []
 
 
 @pytest.mark.parametrize("settings", [{"kernels": "eager"}, {"kernels": "auto", "dtype": "float16"}])
