@@ -10,6 +10,9 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int
 from enum import IntEnum
 from pathlib import Path
 
+TOO_MANY_TASKS = -2
+"""What `step` returns then, and has done nothing."""
+
 
 class Matrix(IntEnum):
     QKV, O, GATE, UP, DOWN, HEAD = range(6)  # noqa: E741 - the projection's usual name

@@ -16,7 +16,7 @@ from engine.model.attention import KVCache
 from engine.model.config import ModelConfig
 from engine.model.inputs import Row
 from engine.model.loader import LayerWeights, Weights
-from engine.model.native.bindings import Batch, Library, Matrix, Sizes, Vector
+from engine.model.native.bindings import TOO_MANY_TASKS, Batch, Library, Matrix, Sizes, Vector
 from engine.model.quantise import HEAD_BITS, Codes, encode
 
 STORAGE = (torch.float32, torch.bfloat16)
@@ -145,7 +145,7 @@ class NativeDecoder:
 
     def run(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
         """(T, hidden) float32 after the final norm, of the packed rows; K and V are written. Raises IndexError for a
-        token, position or block that there is not."""
+        token, position or block that there is not, OverflowError when the rows are too many."""
         # Everything that the call reads by address lives in `parts` until it returns.
         parts = pack_rows(rows)
         self._check(parts, cache)
@@ -209,6 +209,8 @@ class NativeDecoder:
         return float(self._library.multiply_adds(self._model, tasks))
 
     def _checked(self, status: int) -> None:
+        if status == TOO_MANY_TASKS:
+            raise OverflowError("this step has more rows than the compiled step can share out; lower max_num_seqs")
         if status:
             raise MemoryError("no memory for the scratch space of this step")
 

@@ -208,8 +208,8 @@ static void add_values(const struct attention *a, struct attention_scratch *s, s
             int width = MIN(MAX_UNIT, panels - panel) * PANEL;
             if (a->pairs)
                 run_tiles(PAIRS, some, width / PANEL, (uint32_t *)(s->weights + r * CHUNK), CHUNK / 2,
-                          (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), steps, result,
-                          width, NULL);
+                          (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), steps,
+                          result, width, NULL);
             else
                 run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
                           (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width, NULL);
@@ -237,8 +237,8 @@ static void load_queries(const struct attention *a, struct attention_scratch *s,
 }
 
 /* Keys [from, from + count) of one segment, of which token 0 sees `visible`; overwrites `sums`. */
-static void attend(const struct attention *a, struct attention_scratch *s, const struct attention_task *task,
-                   struct sums *sums, int rows, int64_t from, int count, int64_t visible) {
+COMPILED_ONCE void attend(const struct attention *a, struct attention_scratch *s, const struct attention_task *task,
+                          struct sums *sums, int rows, int64_t from, int count, int64_t visible) {
     const struct layout *l = &a->layout;
     int units = l->dim * bytes_of(l) / 4, width = a->pairs ? l->dim / 2 : l->dim;
     enum kind kind = a->pairs ? PAIRS : l->kind;
@@ -264,9 +264,8 @@ static void attend(const struct attention *a, struct attention_scratch *s, const
     }
 }
 
-/* Adds what later keys gave to one row. Compiled once, so that all who fold round alike. */
-__attribute__((noinline)) static void fold(const struct layout *l, struct sums *into, const struct sums *from,
-                                           int row) {
+/* Adds what later keys gave to one row. */
+COMPILED_ONCE void fold(const struct layout *l, struct sums *into, const struct sums *from, int row) {
     int wide = padded_dim(l->dim);
     float *to = into->values + (size_t)row * wide, *more = from->values + (size_t)row * wide;
     float most = MAX(into->most[row], from->most[row]);
@@ -335,18 +334,18 @@ static void attention_task(void *argument, int number, int thread) {
 }
 
 /* Into how many tasks the keys of one KV head of a row are cut. Only where there is one token are sums to be kept few.
- * A pool takes 2^20 tasks, of which a shared one stands for SEGMENT keys in memory. */
-INLINE int segments_of(const struct row *row, int threads) {
-    if (threads == 1 || row->count > 1) return 1;
+ * Requests that share blocks share no tasks, so there may be more than a pool takes, however small the cache is. */
+INLINE int segments_of(const struct row *row, int is_cut) {
+    if (!is_cut || row->count > 1) return 1;
     return (int)((row->start + row->count + SEGMENT - 1) / SEGMENT);
 }
 
 /* Returns how many tasks there are; writes them unless `tasks` is NULL. The longest first. */
-static int attention_tasks(const struct layout *l, const struct row *rows, int num_rows, int threads,
+static int attention_tasks(const struct layout *l, const struct row *rows, int num_rows, int is_cut,
                            struct attention_task *tasks) {
     int count = 0, step = query_tokens(l);
     for (int row = 0; row < num_rows; row++) {
-        int segments = segments_of(&rows[row], threads);
+        int segments = segments_of(&rows[row], is_cut);
         for (int64_t end = rows[row].count; end > 0; end -= step)
             for (int part = 0; part < l->kv_heads * segments; part++, count++)
                 if (tasks != NULL) {

@@ -3,7 +3,8 @@
  *
  * Enters: packed tokens, their rows, block table, the KV cache. Leaves: hidden states after the last norm, K and V
  * written. Owns the packed weights, scratch memory and threads of one model; dies in ek_free. One call at a time for a
- * model. Nothing is checked here beyond memory: the caller has. Returns 0, or -1 when there was no memory. */
+ * model. Nothing is checked here beyond memory: the caller has. Returns 0, or -1 when there was no memory; ek_step also
+ * -2 when there were more tasks than a pool takes. */
 #include "attention.h"
 #include "limits.h"
 #include "matmul.h"
@@ -243,9 +244,15 @@ static void run_layer(struct model *m, const struct batch *b, struct attention *
 }
 
 EXPORT int ek_step(struct model *m, const struct batch *b) {
-    int tasks = attention_tasks(&m->layout, b->row, b->rows, m->pool.threads, NULL);
+    int is_cut = m->pool.threads > 1;
+    int tasks = attention_tasks(&m->layout, b->row, b->rows, is_cut, NULL);
+    if (is_cut && tasks > MOST_TASKS) {
+        is_cut = 0;
+        tasks = attention_tasks(&m->layout, b->row, b->rows, is_cut, NULL);
+        if (tasks > MOST_TASKS) return -2;
+    }
     if (reserve(m, b->tokens, b->rows, tasks) != 0) return -1;
-    attention_tasks(&m->layout, b->row, b->rows, m->pool.threads, m->tasks);
+    attention_tasks(&m->layout, b->row, b->rows, is_cut, m->tasks);
     struct attention attention = {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
         .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .num_tasks = tasks, .partials = m->partials,

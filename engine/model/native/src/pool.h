@@ -16,8 +16,11 @@
 #include "vector.h"
 
 #define MAX_THREADS 256
+#ifndef TASK_BITS
 #define TASK_BITS 20
+#endif
 #define TASK_MASK ((1u << TASK_BITS) - 1)
+#define MOST_TASKS ((int)TASK_MASK - MAX_THREADS) /* each thread may count one past the last */
 #define SPINS_BEFORE_SLEEP 2000
 #define SPINS_BEFORE_YIELD 4000
 
@@ -94,7 +97,8 @@ static void pool_wake(struct pool *pool) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Runs tasks 0 .. tasks - 1 on all threads and returns when they are done. The caller is thread 0. */
+/* Runs tasks 0 .. tasks - 1, at most MOST_TASKS, on all threads and returns when they are done. The caller is thread
+ * 0. */
 static void pool_run(struct pool *pool, task_fn run, void *job, int tasks) {
     if (tasks <= 1 || pool->threads == 1) {
         for (int task = 0; task < tasks; task++) run(job, task, 0);

@@ -22,6 +22,12 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
+/* Compiled once: what is inlined at several places may round differently at each. */
+#if defined(__clang__)
+#define COMPILED_ONCE __attribute__((noinline)) static
+#else
+#define COMPILED_ONCE __attribute__((noinline, noclone)) static
+#endif
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from engine.model.decoder import rope_table
 from engine.model.inputs import Row
 from engine.model.native.bindings import Library, Matrix
+from engine.model.native.build import Level, levels
 from engine.model.native.decoder import NativeDecoder, can_run, pack_rows
-from tests.support.native import Both, make_both, random_weights, small_config, without
+from tests.support.native import Both, built, make_both, random_weights, small_config, without
 
 BF16 = torch.bfloat16
 
@@ -140,6 +141,22 @@ def test_keys_that_are_shared_out_give_the_same_bits(
         assert torch.equal(torch.cat(chunks), whole)
         results.append(whole)
     assert torch.equal(results[0], results[1])
+
+
+def test_more_segments_than_a_pool_takes_are_not_shared_out() -> None:
+    """Requests of one prefix share its blocks, so a small cache holds many of them. The pool is one of 255 tasks."""
+    few = built(Level((*levels()[0].flags, "-O1", "-DTASK_BITS=9"), frozenset()))
+    config = small_config()
+    for threads, most in ((2, 127), (1, 300)):
+        both = make_both(few, config, random_weights(config, 4), threads=threads, requests=1, length=600)
+        both.native.run([both.row(0, 0, 599)], both.caches[1])
+        last = both.row(0, 599, 600)
+        alone = both.native.run([last], both.caches[1])
+        for count in (42, 43, most):
+            assert torch.equal(both.native.run([last] * count, both.caches[1]), alone.repeat(count, 1))
+        if threads > 1:
+            with pytest.raises(OverflowError, match="lower max_num_seqs"):
+                both.native.run([last] * (most + 1), both.caches[1])
 
 
 @pytest.mark.parametrize("share", [1, 3, 7])
