@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 
 import pytest
 
-from enginectl.supervisor import evidence
 from enginectl.supervisor.evidence import KEEP, save_files
 
 
@@ -15,7 +15,7 @@ from enginectl.supervisor.evidence import KEEP, save_files
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three looks at it are one millisecond."""
     looks = itertools.count()
-    monkeypatch.setattr(evidence.time, "time_ns", lambda: 1_767_225_599_998_000_000 + next(looks) // 3 * 1_000_000)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_767_225_599_998_000_000 + next(looks) // 3 * 1_000_000)
 
 
 def test_two_of_one_moment_keep_their_files_apart(tmp_path: Path) -> None:
