@@ -272,7 +272,7 @@ def test_a_workplace_that_another_build_removed_is_made_again(
             shutil.rmtree(made[-1])
         return made[-1]
 
-    monkeypatch.setattr(build.tempfile, "mkdtemp", make_and_lose)
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose)
     if times == 1:
         assert is_whole(Build(LEVEL).run())
     else:
