@@ -3,6 +3,7 @@ and does not run it. Skipped elsewhere: nobody's own manager is touched."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.e2e
 MANAGER = Path("/lib/systemd/systemd")
 BOOTED = Path("/run/systemd/system")
 UNIT = "enginectl-t.service"
+CGROUPS = [Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup")]
+"""Where a manager keeps its processes apart: the first that is there (version 1, version 2)."""
 _BEGIN = f"mount -t tmpfs none /run && mkdir -p {BOOTED} && exec {MANAGER} --user --log-target=console"
 Systemctl = Callable[..., str]
 
@@ -28,11 +31,17 @@ def systemctl(ctl: Ctl) -> Iterator[Systemctl]:
     """`systemctl --user` of a manager that ends with the test."""
     if os.geteuid() or not MANAGER.exists() or BOOTED.exists():
         pytest.skip("wants root, and systemd installed but not running")
+    base = next((place for place in CGROUPS if os.access(place / "cgroup.procs", os.W_OK)), None)
+    if base is None:
+        pytest.skip("no cgroups to write to")
+    cgroup = base / f"enginectl-test-{os.getpid()}"
+    cgroup.mkdir()  # a manager takes along whoever shares its own
     runtime = ctl.runtime / "sd"
     runtime.mkdir(mode=0o700)
     environ = ctl.env | {"XDG_RUNTIME_DIR": str(runtime)}
+    into = f"echo $$ > {cgroup}/cgroup.procs && exec unshare -m sh -c '{_BEGIN}'"
     with open(ctl.base / "systemd.log", "wb") as log:
-        manager = subprocess.Popen(["unshare", "-m", "sh", "-c", _BEGIN], env=environ, stdout=log, stderr=log)
+        manager = subprocess.Popen(["sh", "-c", into], env=environ, stdout=log, stderr=log)
 
     def ask(*words: str) -> str:
         there = ["nsenter", "-t", str(manager.pid), "-m", "systemctl", "--user", *words]
@@ -46,6 +55,19 @@ def systemctl(ctl: Ctl) -> Iterator[Systemctl]:
         ask("stop", UNIT)
         manager.terminate()
         manager.wait(30)
+        remove(cgroup)
+
+
+def remove(cgroup: Path) -> None:
+    """The kernel lets go of what just ended a moment later."""
+
+    def is_gone() -> bool:
+        for folder, _, _ in os.walk(cgroup, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        return not cgroup.exists()
+
+    wait_until(is_gone, 20.0, "the cgroup is gone")
 
 
 def comes_up(manager: subprocess.Popen[bytes], ask: Systemctl) -> bool:
