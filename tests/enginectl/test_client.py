@@ -151,6 +151,7 @@ def test_a_silent_supervisor_is_named_with_what_is_known(tmp_path: Path) -> None
     assert caught.value.try_[0] == "enginectl kill t"
 
 
+@pytest.mark.thread
 def test_an_answer_that_has_begun_is_waited_for_while_its_supervisor_gets_no_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
