@@ -114,7 +114,7 @@ SEGMENT = 256
 """Keys that one task attends to at most when a token's keys are shared out; as in attention.h."""
 
 
-@pytest.mark.model
+@pytest.mark.thread
 @pytest.mark.parametrize(
     ("kv_heads", "share", "dim", "storage", "bits"),
     [(1, 1, 18, torch.float32, 0), (3, 3, 64, BF16, 0), (2, 7, 32, BF16, 8)],
