@@ -36,6 +36,8 @@ def sudo(uid: int) -> str:
 def use_own_places() -> list[str]:
     """Root's own home, cache and config in the environment, while those are another user's: what root made in there its
     owner could neither use nor remove, and a config file names programs to run. Returns what to say of it."""
+    if os.geteuid():
+        return []  # every command passes here: nobody is asked for names
     notes = []
     given, home = os.environ.get("HOME", ""), home_of(0)
     if (owner := _other_owner(given)) and home is not None and home.is_dir():
@@ -52,7 +54,7 @@ def use_own_places() -> list[str]:
 
 def _other_owner(place: str) -> int:
     """Who else owns a place that root was given; 0 for nobody."""
-    if os.geteuid() or not place:
+    if not place:
         return 0
     try:
         return owner_of(place)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import enginectl
-from enginectl.config import PREFIX, default_of
+from enginectl.config import default_of
 from enginectl.errors import EXIT_MEANINGS, Exit
 from enginectl.errors_help import ERRORS
 from enginectl.settings_help import OPTIONS, SETTINGS
 from enginectl.tree import Command, Option
-from enginectl.verbs import GRID
+from enginectl.verbs import GRID, PREFIX
 from tools.roff import literal, to_roff
 
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)

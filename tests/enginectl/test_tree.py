@@ -5,9 +5,11 @@ import shlex
 
 import typer.core
 
-from enginectl.group import build, tidy
+from engine.config import FIELDS
+from enginectl.config import OPTIONS, VARIABLES
+from enginectl.group import build, tidy, twins_of
 from enginectl.tree import command_tree, leaves
-from enginectl.verbs import VERBS
+from enginectl.verbs import PREFIX, VERBS
 
 
 def test_the_tree_has_every_verb_with_its_options_and_examples() -> None:
@@ -49,6 +51,13 @@ def test_every_option_and_argument_is_explained_with_its_environment_twin() -> N
                 if param.envvar and param.show_envvar:
                     with command.context_class(command, info_name=verb.name) as ctx:
                         assert f"[env: {param.envvar}]" in tidy(param.get_help_record(ctx))[1]
+
+
+def test_a_variable_of_one_option_is_no_others() -> None:
+    """Neither that of another verb's option, nor of a setting."""
+    twins = [name for verb in VERBS.values() for name in twins_of(verb)]
+    others = {PREFIX + key.upper() for key in (*FIELDS, *OPTIONS)} | set(VARIABLES)
+    assert len(twins) > 50 and len(set(twins)) == len(twins) and not others & set(twins)
 
 
 def test_every_example_of_a_help_page_is_a_command_line_that_is_taken() -> None:

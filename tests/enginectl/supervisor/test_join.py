@@ -159,17 +159,22 @@ def test_what_is_wrong_with_init_is_said(rig: Rig) -> None:
         assert last.last_exit is not None and "INIT" in last.last_exit.cause
 
 
+def refuses_init(rig: Rig, frontend: RawFrontend, cause: str) -> None:
+    """The start ends with that reason, and the frontend that waits is ended too."""
+    rig.launch(join_settings(rig, frontend.handshake_address))
+    with connect("t") as engine:
+        frontend.take_status(60.0)
+        frontend.send_init()
+        *_, last = list(engine.watch())
+    assert last.last_exit is not None and cause in last.last_exit.cause
+    assert b"FAILED" in frontend._handshake.recv_multipart()[1]
+
+
 @pytest.mark.parametrize("kind", ["inputs", "outputs"])
 def test_an_address_in_init_that_is_none_is_said_and_leaves_nothing(rig: Rig, kind: str) -> None:
     with RawFrontend(num_clients=2) as frontend:
         getattr(frontend.addresses, kind)[1] = "tcp://127.0.0.1:x"
-        rig.launch(join_settings(rig, frontend.handshake_address))
-        with connect("t") as engine:
-            frontend.take_status(60.0)
-            frontend.send_init()
-            *_, last = list(engine.watch())
-        assert last.last_exit is not None and "cannot connect to 'tcp://127.0.0.1:x'" in last.last_exit.cause
-        assert b"FAILED" in frontend._handshake.recv_multipart()[1]
+        refuses_init(rig, frontend, "cannot connect to 'tcp://127.0.0.1:x'")
         wait_until(lambda: rig.entry().liveness == "dead", 10.0, "the end")
 
 
@@ -221,13 +226,7 @@ def test_sockets_beyond_this_machine_are_refused(rig: Rig) -> None:
     """Its handshake is near, but what passes would not be."""
     with RawFrontend() as frontend:
         frontend.addresses.outputs[:] = map(anywhere, frontend.addresses.outputs)
-        rig.launch(join_settings(rig, frontend.handshake_address))
-        with connect("t") as engine:
-            frontend.take_status(60.0)
-            frontend.send_init()
-            *_, last = list(engine.watch())
-        assert last.last_exit is not None and "beyond this machine: prompts and outputs" in last.last_exit.cause
-        assert b"FAILED" in frontend._handshake.recv_multipart()[1]
+        refuses_init(rig, frontend, "beyond this machine: prompts and outputs")
 
 
 def test_another_machine_is_joined_where_that_is_permitted_and_said(rig: Rig) -> None:
