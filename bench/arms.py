@@ -1,6 +1,7 @@
 """What runs beside what: our engine, and the peer in its default and in its best setting. Pure.
 
-Each has the shape that is compared: bfloat16 weights, 2,048 tokens, 64 requests, 1 GiB of KV cache."""
+Each has the shape that is compared: bfloat16 weights, 2,048 tokens, 64 requests, 1 GiB of KV cache. The peer may be
+given float32, where the CPU has no bfloat16 instructions and it is slow without them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ from pathlib import Path
 from bench.table import OURS
 
 DEFAULT, BEST = "vllm-default", "vllm-best"
-SHAPE = ["--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "64"]
+DTYPE = "bfloat16"
+
+
+def shape_of(dtype: str = DTYPE, requests: int = 64) -> list[str]:
+    return ["--dtype", dtype, "--max-model-len", "2048", "--max-num-seqs", str(requests)]
+
+
+SHAPE = shape_of()
 PEER_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 DROPPED = ("OMP_", "GOMP_", "KMP_", "MKL_NUM_", "VLLM_", "LD_PRELOAD", "PYTHONPATH")
 """What a shell may hold that would decide over threads and settings: no arm inherits it."""
@@ -53,18 +61,24 @@ def peer_command(python: str, model: str, shape: Sequence[str] = SHAPE) -> list[
             "--data-parallel-rpc-port", "{port}", *shape]  # fmt: skip
 
 
-def peer_default(python: str, model: str, more: Sequence[str] = ()) -> Arm:
-    return Arm(DEFAULT, "vLLM, default", (*peer_command(python, model), *more), dict(PEER_ENVIRONMENT))
+def peer_default(python: str, model: str, more: Sequence[str] = (), shape: Sequence[str] = SHAPE) -> Arm:
+    return Arm(DEFAULT, "vLLM, default", (*peer_command(python, model, shape), *more), dict(PEER_ENVIRONMENT))
 
 
-def peer_best(python: str, model: str, more: Sequence[str] = (), cores: Sequence[int] | None = None) -> Arm:
+def peer_best(
+    python: str,
+    model: str,
+    more: Sequence[str] = (),
+    shape: Sequence[str] = SHAPE,
+    cores: Sequence[int] | None = None,
+) -> Arm:
     """All cores, which it does not take by itself, and Intel's OpenMP. Raises NoSuchPeer where that is missing."""
     library = Path(python).parent.parent / "lib" / "libiomp5.so"
     if not library.exists():
         raise NoSuchPeer(f"{library} is missing: {python} -m pip install intel-openmp")
     bound = core_list(sorted(os.sched_getaffinity(0)) if cores is None else cores)
     environment = PEER_ENVIRONMENT | {"LD_PRELOAD": str(library), "VLLM_CPU_OMP_THREADS_BIND": bound}
-    return Arm(BEST, "vLLM, best", (*peer_command(python, model), *more), environment)
+    return Arm(BEST, "vLLM, best", (*peer_command(python, model, shape), *more), environment)
 
 
 def core_list(cores: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import time
+from array import array
 from pathlib import Path
 
 from engine.executor.base import Executor
@@ -21,8 +22,9 @@ class GcWatch:
     """Pauses are those of the whole process from the first step on: they stop every thread."""
 
     def __init__(self) -> None:
-        self.pauses_ms: list[tuple[int, float, float]] = []
-        """Generation, length, and the CPU that it took: a busy machine makes the first longer, not the second."""
+        self._pauses_ms = array("d")
+        """Of each: generation, length, and the CPU that it took: a busy machine makes the first longer, not the second.
+        Numbers, not objects: what is kept of them must not look like memory that the engine takes."""
         self._began = (0.0, 0.0)
         self._is_watching = False
 
@@ -38,14 +40,14 @@ class GcWatch:
             self._began = now
         else:
             wall_ms, cpu_ms = ((end - began) * 1e3 for end, began in zip(now, self._began, strict=True))
-            self.pauses_ms.append((info["generation"], wall_ms, cpu_ms))
+            self._pauses_ms.extend((info["generation"], wall_ms, cpu_ms))
 
     def write(self) -> None:
         """Safe to call twice: the first call counts."""
         if self._is_watching:
             self._is_watching = False
             gc.callbacks.remove(self._note)
-            Path(os.environ[FILE]).write_text(json.dumps(self.pauses_ms))
+            Path(os.environ[FILE]).write_text(json.dumps([*zip(*[iter(self._pauses_ms)] * 3, strict=True)]))
 
 
 class Watched(Executor):

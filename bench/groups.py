@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from bench.facts import percentile
 from bench.wire import LOOK_EVERY_S, RunFailed, Wire
 
+NEIGHBOUR = "neighbour"
 READ_ONLY_CALL = "is_sleeping"
 PROMPT = [504, 1463, 282, 260, 4919, 4576, 6463, 351]
 FIRST_ID, IDS = 300, 30_000
@@ -43,6 +44,8 @@ class Load:
     """At least so long, and until there were so many steps, but no longer than so."""
     ask_every_s: float = 0.05
     small: int = 400
+    beside_neighbour: tuple[tuple[int, int], ...] = ((1, 1), (8, 1), (32, 1))
+    """As decode, while a neighbour keeps one core busy."""
     vocabulary: int | None = None
     """Ids stay below it; None: those written here."""
 
@@ -181,8 +184,14 @@ def small(wire: Wire, load: Load) -> Figures:
     return {"small_req_s": load.small / (wire.wait_all() - began)}
 
 
+def beside_neighbour(wire: Wire, load: Load) -> Figures:
+    """The decode rows once more; whoever calls this keeps a core busy meanwhile."""
+    figures = decode(wire, replace(load, decode=load.beside_neighbour))
+    return {f"{NEIGHBOUR}_{name}": value for name, value in figures.items()}
+
+
 Group = Callable[[Wire, Load], Figures]
 GROUPS: dict[str, Group] = {
     "first": first_requests, "calls": idle_calls, "decode": decode, "mixed": mixed, "prefill": prefill,
-    "steps": steps, "small": small,
+    "steps": steps, "small": small, NEIGHBOUR: beside_neighbour,
 }  # fmt: skip

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.arms import PEER_ENVIRONMENT, Arm, ours, peer_command
+from bench.arms import PEER_ENVIRONMENT, Arm, ours, peer_command, shape_of
 from bench.facts import note, print_result
 from bench.signals import ended_by_signals
 from bench.table import OURS
@@ -22,7 +22,7 @@ from bench.wire import ROOT, RunFailed, Wire
 
 SIZES = ((1, 1500), (64, 500), (256, 300))
 """Requests at once, tokens of each."""
-SHAPE = ["--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "256"]
+SHAPE = shape_of(requests=256)
 EXECUTOR = "bench_null_executor.NullExecutor"
 PEER = "peer"
 

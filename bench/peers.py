@@ -22,10 +22,10 @@ from pathlib import Path
 from bench import arms as known_arms
 from bench.arms import Arm, NoSuchPeer
 from bench.facts import document, note
-from bench.groups import Load
+from bench.groups import GROUPS, Load
 from bench.protocol import chosen
 from bench.report import report
-from bench.runs import KINDS, Document, OtherSitting, by_place, execute_all, plan
+from bench.runs import Document, OtherSitting, by_arm, execute_all, plan
 from bench.signals import ended_by_signals
 from bench.table import OURS, Line, lines
 from bench.wire import ROOT, RunFailed, Wire
@@ -111,15 +111,13 @@ def compare(given: argparse.Namespace, arms: Sequence[Arm], load: Load | None = 
     """True when every run gave its figures."""
     directory: Path = given.out
     directory.mkdir(parents=True, exist_ok=True)
-    kinds = chosen(given.only, KINDS)
-    runs = plan(arms, given.rounds, kinds)
+    runs = plan(arms, given.rounds, chosen(given.only, list(GROUPS)))
     made = versions(given.peer_python)
     documents = list(execute_all(runs, directory, given.deadline, load))
-    figures = by_place(documents, lambda run: run["result"])
+    figures = by_arm(documents, lambda run: run["result"])
     found = lines(figures, [arm.name for arm in arms if arm.name != OURS])
-    medians = {f"{arm}{'-neighbour' if beside else ''}": values for (arm, beside), values in figures.items()}
     facts = document("peers", given, {"versions": made, "table": [as_json(line) for line in found],
-                                      "medians": medians, "runs": documents})  # fmt: skip
+                                      "medians": figures, "runs": documents})  # fmt: skip
     paths = {given.model: "MODEL_DIR", str(Path(given.peer_python).parent.parent): "VENV", sys.prefix: "OUR_VENV",
              str(given.out): "OUT", str(given.results): "RESULTS", str(ROOT): "."}  # fmt: skip
     text = without_paths(json.dumps(facts, indent=1), paths)
@@ -134,11 +132,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("model")
     parser.add_argument("--peer-python", required=True, help="the Python of a venv with vLLM in it")
     parser.add_argument("--rounds", type=int, default=FULL_ROUNDS)
-    parser.add_argument("--only", help=f"of {','.join(KINDS)}")
+    parser.add_argument("--only", help=f"of {','.join(GROUPS)}")
     parser.add_argument("--arms", help="of ours,vllm-default,vllm-best")
     parser.add_argument("--deadline", type=float, default=1800.0, help="seconds for one run")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "out" / "peers", help="where runs are kept")
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "RESULTS.md")
+    parser.add_argument("--peer-dtype", choices=("bfloat16", "float32"), default=known_arms.DTYPE,
+                        help="float32 is faster for it where the CPU has no bfloat16 instructions")  # fmt: skip
     parser.add_argument("--ours-args", default="", help="more words for `python -m engine`, in one string")
     parser.add_argument("--peer-args", default="", help="more words for `vllm serve`, in one string")
     given = parser.parse_args()
@@ -148,11 +148,11 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
-    more = shlex.split(given.peer_args)
+    more, shape = shlex.split(given.peer_args), known_arms.shape_of(given.peer_dtype)
     try:
         arms = [known_arms.ours(given.model, shlex.split(given.ours_args)),
-                known_arms.peer_default(given.peer_python, given.model, more),
-                known_arms.peer_best(given.peer_python, given.model, more)]  # fmt: skip
+                known_arms.peer_default(given.peer_python, given.model, more, shape),
+                known_arms.peer_best(given.peer_python, given.model, more, shape)]  # fmt: skip
         names = chosen(given.arms, [arm.name for arm in arms])
         with ended_by_signals(), tempfile.TemporaryDirectory(prefix="bench-peers-") as scratch:
             if OURS in names:

@@ -3,7 +3,8 @@
 Enters: a command that starts an engine which connects to tcp://127.0.0.1:{port}. Leaves: one flat document of figures.
 The engine is this process's child and is gone when the document is there, or when there is none.
 usage: python -m bench.protocol [--only decode,...] [--neighbour] [--deadline S] [--log FILE] -- COMMAND...
-NEIGHBOUR=1 in the environment is --neighbour: a process beside it keeps one core busy."""
+NEIGHBOUR=1 in the environment is --neighbour: a process keeps one core busy beside every group, not only beside the
+group of that name."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.facts import note, print_result
-from bench.groups import GROUPS, Figures, Load
+from bench.groups import GROUPS, NEIGHBOUR, Figures, Load
 from bench.session import machine_busy_s, parse_stat
 from bench.signals import ended_by_signals
 from bench.wire import RunFailed, Wire
@@ -71,9 +72,11 @@ def measure(
     deadline_s: float = 1200.0,
     load: Load | None = None,
 ) -> dict[str, object]:
-    """One engine from its spawn to its end. Raises RunFailed; then too nothing is left of it."""
+    """One engine from its spawn to its end. Raises RunFailed; then too nothing is left of it.
+
+    Memory is that after the last of the groups that are quiet: what a neighbour's beside adds is no part of it."""
     load = load or Load()
-    with neighbour(with_neighbour) as beside, Wire(command, environment, log_path, deadline_s) as wire:
+    with Wire(command, environment, log_path, deadline_s) as wire:
         hello_s, ready_s = wire.start()
         note(f"  ready after {ready_s:.1f} s")
         figures: Figures = {"hello_s": hello_s, "ready_s": ready_s}
@@ -81,13 +84,16 @@ def measure(
         others: Figures = {}
         for group in groups:
             began = time.perf_counter()
-            shares = Shares(wire, beside)
-            wire.forget()
-            figures |= GROUPS[group](wire, load)
-            frontend[group], others[group] = (round(share, 3) for share in shares.frontend_and_others())
+            with neighbour(with_neighbour or group == NEIGHBOUR) as beside:
+                shares = Shares(wire, beside)
+                wire.forget()
+                figures |= GROUPS[group](wire, load)
+                frontend[group], others[group] = (round(share, 3) for share in shares.frontend_and_others())
             note(f"  {group}: {time.perf_counter() - began:.0f} s, the frontend took {frontend[group]:.0%} of a core")
+            assert wire.session is not None
+            if group != NEIGHBOUR or "rss_mb" not in figures:
+                figures["rss_mb"] = wire.session.rss_bytes() / 1e6
         assert wire.session is not None
-        figures["rss_mib"] = wire.session.rss_bytes() / 1024**2
         figures["most_tokens_an_output"] = wire.most_tokens_an_output
         stop_s = wire.session.stop(STOP_PATIENCE_S)
         figures["stop_s"] = STOP_PATIENCE_S if stop_s is None else stop_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.arms import Arm
+from bench.arms import DTYPE, Arm
 from bench.runs import Document
 from bench.table import OURS, Line, as_table, number
 
@@ -32,9 +32,9 @@ def report(facts: Document, found: Sequence[Line], runs: Sequence[Document], arm
         f"{machine['memory_gib']} GiB, Linux {machine['kernel']}. {facts['at'][:10]}. enginectl {made['enginectl']} "
         f"({made['revision']}), torch {made['torch']}; vLLM {made['vllm']}, torch {made['vllm_torch']}.",
         "",
-        f"Made by `python -m bench.peers MODEL_DIR --peer-python VENV/bin/python --rounds {rounds}`: medians of "
-        f"{rounds} rounds, all arms in turn, bfloat16 weights, each run a new engine, one neutral frontend for all "
-        "(bench/protocol.py). Compare the ratios, not the figures: another machine has others.",
+        f"Made by `python -m bench.peers MODEL_DIR --peer-python VENV/bin/python --rounds {rounds}{asked(facts)}`: "
+        f"medians of {rounds} rounds, all arms in turn, {weights(facts)}, each run a new engine, one neutral frontend "
+        "for all (bench/protocol.py). Compare the ratios, not the figures: another machine has others.",
         "",
         *as_table(found, [arm.title for arm in arms if arm.name != OURS]),
         "",
@@ -48,6 +48,20 @@ def report(facts: Document, found: Sequence[Line], runs: Sequence[Document], arm
         "",
     ]
     return "\n".join(text)
+
+
+def is_mixed(facts: Document) -> bool:
+    return bool(facts["settings"].get("peer_dtype", DTYPE) != DTYPE)
+
+
+def asked(facts: Document) -> str:
+    return f" --peer-dtype {facts['settings']['peer_dtype']}" if is_mixed(facts) else ""
+
+
+def weights(facts: Document) -> str:
+    if not is_mixed(facts):
+        return f"{DTYPE} weights"
+    return f"{DTYPE} weights for ours and {facts['settings']['peer_dtype']} for vLLM, its faster type on this CPU"
 
 
 def max_tokens(runs: Sequence[Document]) -> float:

@@ -15,15 +15,11 @@ from typing import Any
 
 from bench.arms import Arm
 from bench.facts import machine, note
-from bench.groups import GROUPS, Load
+from bench.groups import Load
 from bench.protocol import measure
-from bench.table import Place, medians
+from bench.table import medians
 from bench.wire import RunFailed
 
-NEIGHBOUR = "neighbour"
-KINDS = [*GROUPS, NEIGHBOUR]
-"""What --only chooses from: the groups of a quiet run, and the run beside a busy neighbour."""
-NEIGHBOUR_GROUPS = ["first", "decode"]
 Document = dict[str, Any]
 
 
@@ -35,24 +31,16 @@ class OtherSitting(Exception):
 class Run:
     arm: Arm
     round_: int
-    neighbour: bool
     groups: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        return f"round{self.round_}-{self.arm.name}" + (f"-{NEIGHBOUR}" if self.neighbour else "")
+        return f"round{self.round_}-{self.arm.name}"
 
 
-def plan(arms: Sequence[Arm], rounds: int, kinds: Sequence[str]) -> list[Run]:
+def plan(arms: Sequence[Arm], rounds: int, groups: Sequence[str]) -> list[Run]:
     """All arms in turn, round by round: a machine that drifts does so for all of them."""
-    groups = tuple(kind for kind in kinds if kind in GROUPS)
-    found = []
-    for round_ in range(1, rounds + 1):
-        if groups:
-            found += [Run(arm, round_, False, groups) for arm in arms]
-        if NEIGHBOUR in kinds:
-            found += [Run(arm, round_, True, tuple(NEIGHBOUR_GROUPS)) for arm in arms]
-    return found
+    return [Run(arm, round_, tuple(groups)) for round_ in range(1, rounds + 1) for arm in arms]
 
 
 def kept(run: Run, directory: Path, machine_now: Mapping[str, object]) -> Document | None:
@@ -72,12 +60,11 @@ def kept(run: Run, directory: Path, machine_now: Mapping[str, object]) -> Docume
 def execute(run: Run, directory: Path, deadline_s: float, load: Load | None) -> Document:
     """Raises RunFailed."""
     began = time.time()
-    document: Document = {"arm": run.arm.name, "round": run.round_, "neighbour": run.neighbour,
+    document: Document = {"arm": run.arm.name, "round": run.round_,
                           "groups": list(run.groups), "command": run.arm.in_words(), "machine": machine(),
                           "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))}  # fmt: skip
     document["result"] = measure(run.arm.command, run.arm.full_environment(os.environ), run.groups,
-                                 directory / f"{run.name}.log", with_neighbour=run.neighbour, deadline_s=deadline_s,
-                                 load=load)  # fmt: skip
+                                 directory / f"{run.name}.log", deadline_s=deadline_s, load=load)  # fmt: skip
     document["took_s"] = round(time.time() - began, 1)
     whole = directory / f"{run.name}.json.new"
     whole.write_text(json.dumps(document, indent=1))
@@ -115,19 +102,18 @@ class Estimate:
 
     def left_s(self, runs: Sequence[Run]) -> float | None:
         """None: nothing is known yet."""
-        known: dict[Place, float] = {}
-        for document in self.documents:
-            known[document["arm"], document["neighbour"]] = document["took_s"]
+        known: dict[str, float] = {document["arm"]: document["took_s"] for document in self.documents}
         if not known:
             return None
         usual = sum(known.values()) / len(known)
-        return sum(known.get((run.arm.name, run.neighbour), usual) for run in runs)
+        return sum(known.get(run.arm.name, usual) for run in runs)
 
 
-def by_place(documents: Sequence[Document], value: Callable[[Document], Mapping[str, object]]) -> dict[
-    Place, dict[str, float]]:  # fmt: skip
+def by_arm(
+    documents: Sequence[Document], value: Callable[[Document], Mapping[str, object]]
+) -> dict[str, dict[str, float]]:
     """Medians over the rounds."""
-    groups: dict[Place, list[Mapping[str, object]]] = {}
+    groups: dict[str, list[Mapping[str, object]]] = {}
     for document in documents:
-        groups.setdefault((document["arm"], document["neighbour"]), []).append(value(document))
-    return {place: medians(found) for place, found in groups.items()}
+        groups.setdefault(document["arm"], []).append(value(document))
+    return {arm: medians(found) for arm, found in groups.items()}

@@ -48,7 +48,7 @@ def tenth(engine: Steady, given: argparse.Namespace, first: int, count: int) -> 
 
 
 def pauses(path: Path) -> dict[str, object]:
-    found: list[tuple[int, float, float]] = json.loads(path.read_text())
+    found: list[tuple[float, float, float]] = json.loads(path.read_text())
     lengths, cpu = [row[1] for row in found], [row[2] for row in found]
     return {
         "collections": len(found),

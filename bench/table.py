@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from bench.groups import NEIGHBOUR
+
 OURS = "ours"
 Figures = Mapping[str, float]
-Place = tuple[str, bool]
-"""(arm, beside a busy neighbour)"""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class Row:
     limit: float
     rule: Literal["times at least", "times at most", "at most"]
     """The first two: ours divided by the better of the peer's; the last: ours alone."""
-    neighbour: bool = False
 
     @property
     def more_is_better(self) -> bool:
@@ -42,9 +41,9 @@ class Row:
 
 
 def _decode_rows(limits: Mapping[int, float], *, neighbour: bool) -> list[Row]:
-    beside = ", one core kept busy" if neighbour else ""
+    beside, prefix = (", one core kept busy", f"{NEIGHBOUR}_") if neighbour else ("", "")
     return [
-        Row(f"decode, {n} running, tokens/s{beside}", f"decode_tok_s_{n}", limit, "times at least", neighbour)
+        Row(f"decode, {n} running, tokens/s{beside}", f"{prefix}decode_tok_s_{n}", limit, "times at least")
         for n, limit in limits.items()
     ]
 
@@ -66,7 +65,7 @@ ROWS = (
     *_decode_rows({1: 1.2, 8: 1.2, 32: 1.2}, neighbour=True),
     Row("spawn to READY, s", "ready_s", 5.0, "at most"),
     Row("first request after READY / tenth", "first_per_tenth", 1.5, "at most"),
-    Row("memory of the process group after the run, MiB", "rss_mib", 1200.0, "at most"),
+    Row("memory of the process group after the run, MB", "rss_mb", 1200.0, "at most"),
     Row("SIGTERM to gone, idle, s", "stop_s", 1.0, "at most"),
 )  # fmt: skip
 
@@ -108,9 +107,9 @@ class Line:
         return not any(math.isnan(value) for value in (self.ours, *self.peers))
 
 
-def lines(figures: Mapping[Place, Figures], peers: Sequence[str]) -> list[Line]:
+def lines(figures: Mapping[str, Figures], peers: Sequence[str]) -> list[Line]:
     def find(arm: str, row: Row) -> float:
-        return figures.get((arm, row.neighbour), {}).get(row.figure, math.nan)
+        return figures.get(arm, {}).get(row.figure, math.nan)
 
     return [Line(row, find(OURS, row), tuple(find(peer, row) for peer in peers)) for row in ROWS]
 

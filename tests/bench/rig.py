@@ -11,7 +11,7 @@ from bench.groups import Load
 TINY = Load(
     first_requests=3, calls=5, decode=((1, 1), (8, 1), (32, 1)), decode_tokens=4, mixed=(3, 17, 50), mixed_tokens=2,
     prompt_tokens=100, prompts=2, running=4, settle_s=0.0, watch_steps=3, watch_s=(0.0, 5.0), ask_every_s=0.005,
-    small=8, vocabulary=320,
+    small=8, beside_neighbour=((1, 1), (8, 1), (32, 1)), vocabulary=320,
 )  # fmt: skip
 PEER = """#!/bin/sh
 if [ "$1" = -c ]; then echo 0.0.1 2.0 3.11; exit; fi
@@ -44,5 +44,6 @@ class Venv:
 def asked(directory: Path, model: Path, venv: Venv, **changed: object) -> argparse.Namespace:
     """What the command line would give."""
     given = {"model": str(model), "peer_python": str(venv.python), "rounds": 1, "only": "first,calls,neighbour",
-             "deadline": 60.0, "out": directory / "out", "results": directory / "RESULTS.md"}  # fmt: skip
+             "peer_dtype": "bfloat16", "deadline": 60.0,
+             "out": directory / "out", "results": directory / "RESULTS.md"}  # fmt: skip
     return argparse.Namespace(**{**given, **changed})

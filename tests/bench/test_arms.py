@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms import NoSuchPeer, core_list, ours, peer_best, peer_default
+from bench.arms import NoSuchPeer, core_list, ours, peer_best, peer_default, shape_of
 
 
 def test_no_arm_inherits_what_decides_over_threads() -> None:
@@ -27,6 +27,11 @@ def test_the_best_setting_has_all_cores_and_the_other_openmp(tmp_path: Path) -> 
     assert arm.environment["LD_PRELOAD"] == str(tmp_path / "lib" / "libiomp5.so")
     assert arm.environment["VLLM_CPU_OMP_THREADS_BIND"] == "0-1"
     assert arm.command == peer_default(str(tmp_path / "bin" / "python"), "/m").command
+
+
+def test_the_peer_may_be_given_another_type_and_nothing_else_changes() -> None:
+    usual, other = (peer_default("p", "/m", shape=shape_of(dtype)).command for dtype in ("bfloat16", "float32"))
+    assert [(a, b) for a, b in zip(usual, other, strict=True) if a != b] == [("bfloat16", "float32")]
 
 
 def test_without_that_library_the_best_setting_is_refused_with_the_way_to_get_it(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 from bench import arms as known_arms
 from bench.arms import Arm
 from bench.peers import NoKernels, as_json, compare, missing, warm, without_paths
+from bench.report import asked as asked_of
+from bench.report import weights
 from bench.runs import OtherSitting, plan
 from bench.table import ROWS, Line
 from tests.bench.rig import TINY, Venv, asked
@@ -22,13 +24,11 @@ A, B = Arm("ours", "ours", ("a",)), Arm("b", "b", ("b",))
 
 def test_all_arms_take_turns_round_by_round() -> None:
     assert [run.name for run in plan([A, B], 2, ["decode", "neighbour"])] == [
-        "round1-ours", "round1-b", "round1-ours-neighbour", "round1-b-neighbour",
-        "round2-ours", "round2-b", "round2-ours-neighbour", "round2-b-neighbour",
+        "round1-ours", "round1-b", "round2-ours", "round2-b",
     ]  # fmt: skip
 
 
 def test_only_what_is_asked_is_planned() -> None:
-    assert [run.name for run in plan([A], 1, ["neighbour"])] == ["round1-ours-neighbour"]
     assert [run.groups for run in plan([A], 1, ["calls", "decode"])] == [("calls", "decode")]
 
 
@@ -44,6 +44,19 @@ def test_a_table_is_whole_with_every_figure_of_three_rounds() -> None:
 def test_no_figure_is_null_in_the_document() -> None:
     line = as_json(Line(ROWS[0], 2.0, (float("nan"),)))
     assert (line["ours"], line["peer_0"], line["ratio"], line["holds"]) == (2.0, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "option", "words"),
+    [
+        ("bfloat16", "", "bfloat16 weights"),
+        ("float32", " --peer-dtype float32", "bfloat16 weights for ours and float32"),
+    ],
+)
+def test_the_page_says_when_the_peer_had_another_type(dtype: str, option: str, words: str) -> None:
+    facts = {"settings": {"peer_dtype": dtype}}
+    assert asked_of(facts) == option
+    assert weights(facts).startswith(words)
 
 
 def test_paths_of_this_machine_become_words() -> None:
@@ -80,10 +93,10 @@ def test_a_comparison_is_written_kept_and_taken_up_again(
 ) -> None:
     given, arms = asked(tmp_path, model, venv), arms_of(venv, model)
     assert compare(given, arms, TINY)
-    assert venv.starts() == [" ", f"{venv.library} 0-1"] * 2
+    assert venv.starts() == [" ", f"{venv.library} 0-1"]
     said = capsys.readouterr()
     facts = json.loads(said.out)
-    assert "about" in said.err and "[6/6] round1-vllm-best-neighbour" in said.err
+    assert "about" in said.err and "[3/3] round1-vllm-best" in said.err
     assert facts["result"]["versions"]["vllm"] == "0.0.1"
     page = (tmp_path / "out" / "RESULTS.md").read_text()
     assert re.search(
@@ -95,7 +108,7 @@ def test_a_comparison_is_written_kept_and_taken_up_again(
 
     (tmp_path / "out" / "round1-vllm-default.json").unlink()
     assert compare(given, arms, TINY)
-    assert len(venv.starts()) == 5
+    assert len(venv.starts()) == 3
     with pytest.raises(OtherSitting, match="another command"):
         compare(given, arms_of(venv, model, "--threads", "1"), TINY)
 
