@@ -178,6 +178,8 @@ class EngineCore:
 
     def rest(self) -> None:
         """Work has ended: the time until the next step is nobody's loss."""
+        if self._step_ended is not None:
+            self.executor.rest()
         self._step_ended, self.observe_ms = None, 0.0
 
     def as_messages(self, outputs: Outputs) -> dict[int, EngineCoreOutputs]:

@@ -72,6 +72,9 @@ class Executor(ABC):
     def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
         """Runs one step. Faults of single requests come back in `errors`; an exception means no step can run."""
 
+    def rest(self) -> None:  # noqa: B027 - most have nothing to do
+        """Work has ended; there may be more at once, so whatever is done here takes no longer than a millisecond."""
+
     @abstractmethod
     def sleep(self, level: int) -> None:
         """Frees the KV cache memory (level 1), and the weights too (level 2)."""

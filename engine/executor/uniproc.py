@@ -5,7 +5,6 @@ with shutdown(). An exception out of execute_model means that no step can run.""
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.executor.base import Executor, ModelInfo, Progress
+from engine.executor.heap import Heap, return_memory
 from engine.executor.worker import Worker
 from engine.messages import SamplingParams
 from engine.model.attention import KVCache
@@ -54,6 +54,7 @@ class UniProcExecutor(Executor):
         self._kernels = Kernels(config.kernels, self.model, self.target, self._bits)
         self._decoder: Decoder | NativeDecoder | None = None
         self._num_blocks = 0
+        self._heap = Heap()
         self._profiler: torch.profiler.profile | None = None
         self._trace_path: str | None = None
 
@@ -105,12 +106,16 @@ class UniProcExecutor(Executor):
             logits = worker.decoder.logits(worker.run(rows)[: len(rows)])
             for state in (greedy, random):
                 worker.sampler.sample(logits, [state] * len(rows))
+        self._heap.shrink()
 
     @torch.inference_mode()
     def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
         if self._kernels.has_arrived:
             self._exchange()
         return self._ready().execute(step)
+
+    def rest(self) -> None:
+        self._heap.shrink()
 
     @property
     def kernels(self) -> str:
@@ -186,7 +191,7 @@ class UniProcExecutor(Executor):
         )
         native.take_ends(ends.embedding, ends.head, ends.final_norm, native.threads)
         del ends
-        _return_memory()
+        return_memory()
         return native
 
     def _pack(self, library: Library, decoder: Decoder) -> NativeDecoder:
@@ -211,7 +216,7 @@ class UniProcExecutor(Executor):
         self._decoder = native
         if self.worker is not None:
             self.worker.decoder = native
-        _return_memory()
+        return_memory()
         log.info("from now on steps run in compiled code (%s)", self._kernels.detail)
 
     def _drop_decoder(self) -> None:
@@ -232,13 +237,6 @@ class UniProcExecutor(Executor):
     def _warm_state(self, temperature: float) -> SamplerState:
         params = SamplingParams(temperature=temperature, top_p=0.9, seed=0)
         return SamplerState(params, [0], 1, self.model.vocab_size, self.target.device)
-
-
-def _return_memory() -> None:
-    """What malloc keeps of freed weights goes back to the system, where its library can do that."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def available_memory_bytes(cgroup: Path = _CGROUP) -> int:
