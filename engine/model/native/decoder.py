@@ -7,6 +7,7 @@ packing may be done in another thread before anybody else knows of the object.""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from engine.model.native.bindings import TOO_MANY_TASKS, Batch, Library, Matrix,
 from engine.model.quantise import HEAD_BITS, Codes, encode
 
 STORAGE = (torch.float32, torch.bfloat16)
+PIECE_TOKENS = 512
+"""A step of more tokens is run in pieces, each through all layers: scratch memory stays small, and what one layer hands
+the next stays in the caches. Weights are read once more for each, which so many tokens do not notice."""
 
 
 class NativeDecoder:
@@ -146,13 +150,20 @@ class NativeDecoder:
     def run(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
         """(T, hidden) float32 after the final norm, of the packed rows; K and V are written. Raises IndexError for a
         token, position or block that there is not, OverflowError when the rows are too many."""
-        # Everything that the call reads by address lives in `parts` until it returns.
         parts = pack_rows(rows)
         self._check(parts, cache)
         hidden = torch.empty(len(parts.ids), self.config.hidden_size)
+        number = -(-len(parts.ids) // PIECE_TOKENS)
+        borders = [len(parts.ids) * piece // number for piece in range(number + 1)]
+        for begin, end in pairwise(borders):
+            self._run_piece(parts if number == 1 else parts.cut(begin, end), cache, hidden[begin:end])
+        return hidden
+
+    def _run_piece(self, parts: PackedRows, cache: KVCache, hidden: Tensor) -> None:
+        # Everything that the call reads by address lives in `parts` until it returns.
         batch = Batch(
             tokens=len(parts.ids),
-            rows=len(rows),
+            rows=len(parts.rows),
             ids=parts.ids.ctypes.data,
             blocks=parts.blocks.ctypes.data,
             positions=parts.positions.ctypes.data,
@@ -163,7 +174,6 @@ class NativeDecoder:
             hidden=hidden.data_ptr(),
         )
         self._checked(self._library.step(self._model, batch))
-        return hidden
 
     def _check(self, parts: PackedRows, cache: KVCache) -> None:
         """The compiled code reads and writes where these say."""
@@ -230,6 +240,19 @@ class PackedRows:
         self.blocks = blocks
         self.lengths = lengths
         """(R,) blocks of each row."""
+
+    def cut(self, begin: int, end: int) -> PackedRows:
+        """Tokens [begin, end) alone: a row that goes on before or behind is one that began, or will go on, later."""
+        firsts, counts = self.rows[:, 0], self.rows[:, 2]
+        of = np.flatnonzero((firsts < end) & (firsts + counts > begin))
+        rows = self.rows[of]
+        skipped = np.maximum(begin - rows[:, 0], 0)
+        ends = np.minimum(rows[:, 0] + rows[:, 2], end)
+        rows[:, 0] += skipped
+        rows[:, 1] += skipped
+        rows[:, 2] = ends - rows[:, 0]
+        rows[:, 0] -= begin
+        return PackedRows(self.ids[begin:end], self.positions[begin:end], rows, self.blocks, self.lengths[of])
 
 
 def pack_rows(rows: Sequence[Row]) -> PackedRows:
