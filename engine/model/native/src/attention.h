@@ -164,35 +164,55 @@ static int load_value_pairs(const struct attention *a, struct attention_scratch 
     return pairs;
 }
 
+/* Scores of one row from `limit` on count as nothing. Returns the largest of `used`. */
+INLINE float largest_score(float *scores, int limit, int used) {
+    for (int i = limit; i < used; i++) scores[i] = -INFINITY;
+    vf top = all_f(-INFINITY);
+    for (int i = 0; i < used; i += W) {
+        vf x = load_f(scores + i);
+        top = pick(x > top, x, top);
+    }
+    return max_of(top);
+}
+
 /* scores (rows, CHUNK) of `count` keys become weights relative to the running maximum; sums are brought to it.
- * Row r sees keys below `visible` of its token only. */
+ * Row r sees keys below `visible` of its token only. W rows at a time take each step together: what one of them waits
+ * for is no hindrance to the others. */
 static void running_softmax(const struct attention *a, struct attention_scratch *s, struct sums *sums, int rows,
                             int count, int64_t visible) {
     int share = a->layout.heads / a->layout.kv_heads, wide = padded_dim(a->layout.dim);
     int used = (count + W - 1) / W * W;
-    for (int r = 0; r < rows; r++) {
-        float *scores = s->scores + r * CHUNK;
-        int64_t limit = MAX(0, MIN(visible + r / share, count));
-        for (int i = limit; i < used; i++) scores[i] = -INFINITY;
-        vf top = all_f(-INFINITY);
-        for (int i = 0; i < used; i += W) {
-            vf x = load_f(scores + i);
-            top = pick(x > top, x, top);
+    for (int first = 0; first < rows; first += W) {
+        int some = MIN(W, rows - first);
+        float before[W] = {0}, most[W] = {0}, factors[W];
+        for (int r = 0; r < some; r++) {
+            int limit = (int)MAX(0, MIN(visible + (first + r) / share, count));
+            before[r] = sums->most[first + r];
+            most[r] = MAX(before[r], largest_score(s->scores + (first + r) * CHUNK, limit, used));
         }
-        float before = sums->most[r], most = MAX(before, max_of(top));
-        vf sum = {0}, shift = all_f(most);
-        for (int i = 0; i < used; i += W) {
-            vf weights = exp_v(load_f(scores + i) - shift);
-            store_f(scores + i, weights);
-            if (a->pairs) narrow(s->weights + r * CHUNK + i, weights);
-            sum += weights;
+        store_f(factors, exp_low(load_f(before) - load_f(most)));
+        for (int r = 0; r < some; r++) {
+            float *scores = s->scores + (first + r) * CHUNK;
+            uint16_t *narrowed = s->weights + (first + r) * CHUNK;
+            vf sum = {0}, shift = all_f(most[r]);
+#pragma GCC unroll 4
+            for (int i = 0; i < used; i += W) {
+                vf weights = exp_low(load_f(scores + i) - shift);
+                store_f(scores + i, weights);
+                sum += weights;
+            }
+            if (a->pairs) {
+                for (int i = 0; i < used; i += W) narrow(narrowed + i, load_f(scores + i));
+                memset(narrowed + used, 0, (CHUNK - used) * 2);
+            }
+            sums->most[first + r] = most[r];
+            sums->total[first + r] = sums->total[first + r] * factors[r] + sum_of(sum);
         }
-        if (a->pairs) memset(s->weights + r * CHUNK + used, 0, (CHUNK - used) * 2);
-        vf factor = exp_v(all_f(before - most));
-        sums->most[r] = most;
-        sums->total[r] = sums->total[r] * factor[0] + sum_of(sum);
-        float *values = sums->values + r * wide;
-        for (int i = 0; i < wide; i += W) store_f(values + i, load_f(values + i) * factor);
+        for (int r = 0; r < some; r++) {
+            float *values = sums->values + (first + r) * wide;
+            if (factors[r] != 1) /* for it changes nothing, and is the rule after the first chunks */
+                for (int i = 0; i < wide; i += W) store_f(values + i, load_f(values + i) * factors[r]);
+        }
     }
 }
 

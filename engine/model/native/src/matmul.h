@@ -219,17 +219,21 @@ static void finish_gate(const struct product *p, const float *tile, size_t ldt, 
         for (int panel = 0; panel < width / PANEL; panel += 2) {
             const float *gate = tile + r * ldt + panel * PANEL;
             float result[PANEL];
-            uint16_t narrowed[PANEL];
             for (int i = 0; i < PANEL; i += W) {
                 vf g = load_f(gate + i);
-                vf product = g / (1.0f + exp_v(-g)) * load_f(gate + PANEL + i);
-                store_f(result + i, product);
-                narrow(narrowed + i, product);
+                store_f(result + i, g / (1.0f + exp_v(-g)) * load_f(gate + PANEL + i));
             }
             int at = first / 2 + panel / 2 * PANEL, real = MIN(PANEL, outputs - at);
             if (real <= 0) continue;
-            if (p->kind == PAIRS) memcpy((uint16_t *)p->out + (row + r) * p->ldo + at, narrowed, real * 2);
-            else memcpy(p->out + (row + r) * p->ldo + at, result, real * 4);
+            if (p->kind == PAIRS) {
+                uint16_t narrowed[PANEL];
+                for (int i = 0; i < PANEL; i += W) narrow(narrowed + i, load_f(result + i));
+                memcpy((uint16_t *)p->out + (row + r) * p->ldo + at, narrowed, real * 2);
+            } else if (real == PANEL) {
+                memcpy(p->out + (row + r) * p->ldo + at, result, sizeof result);
+            } else {
+                memcpy(p->out + (row + r) * p->ldo + at, result, real * 4);
+            }
         }
 }
 

@@ -106,12 +106,10 @@ INLINE float max_of(vf v) {
     return best;
 }
 
-/* exp to about 1e-7 of its value; exactly 0 below -87, a NaN stays one. */
-INLINE vf exp_v(vf x) {
-    const vf big = all_f(88.0f), magic = all_f(12582912.0f);
+/* exp of what is at most 88, to about 1e-7 of its value; exactly 0 below -87, a NaN stays one. */
+INLINE vf exp_low(vf x) {
+    const vf magic = all_f(12582912.0f);
     vi tiny = x < -87.0f;
-    x = pick(x > big, big, x);
-    x = pick(tiny, all_f(0), x);
     vf shifted = x * 1.44269504088896341f + magic;
     vf n = shifted - magic;
     vf r = x - n * 0.693359375f;
@@ -124,7 +122,12 @@ INLINE vf exp_v(vf x) {
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
     vi exponent = ((vi)shifted - (vi)magic + 127) << 23;
-    return pick(tiny, all_f(0), p * (vf)exponent);
+    return (vf)(~tiny & (vi)(p * (vf)exponent));
+}
+/* Of any number; what is larger counts as 88. */
+INLINE vf exp_v(vf x) {
+    const vf big = all_f(88.0f);
+    return exp_low(pick(x > big, big, x));
 }
 
 #if defined(__has_builtin)
