@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.model.attention import KVCache, attend
 from engine.model.config import ModelConfig
+from engine.model.draw import draw
 from engine.model.inputs import InputBuilder, Row, StepInputs
 from engine.model.loader import LayerWeights, Weights
 
@@ -51,6 +52,8 @@ class Decoder:
         # max, not argmax: the same and twice as fast.
         values, ids = self.logits(hidden).max(-1)
         return ids.tolist(), values.tolist()
+
+    draw = staticmethod(draw)
 
     def close(self) -> None:
         """Nothing is held outside Python."""

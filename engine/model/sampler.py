@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.model.draw import pick, pick_top
+from engine.model.draw import Draw, draw
 from engine.model.sampler_state import SamplerState
 
 _GREEDY_BELOW = 1e-5
@@ -28,9 +28,11 @@ class Sampler:
         self._generator = torch.Generator().manual_seed(seed)
         self._device = device
 
-    def sample(self, logits: Tensor, rows: Sequence[SamplerState]) -> tuple[list[int], dict[int, str]]:
-        """logits (B, V) float32, changed in place for rows that ask for it. Returns B ids, -1 for a failed row, and
-        the failures by index."""
+    def sample(
+        self, logits: Tensor, rows: Sequence[SamplerState], draw: Draw = draw
+    ) -> tuple[list[int], dict[int, str]]:
+        """logits (B, V) float32, changed in place for rows that ask for it; `draw`: torch's or compiled code. Returns B
+        ids, -1 for a failed row, and the failures by index."""
         if all(row.is_plain_greedy for row in rows):
             return self._checked(logits, logits.max(-1).indices, {})
         errors = self._adjust(logits, rows)
@@ -42,7 +44,8 @@ class Sampler:
             every = len(random) == len(rows)
             places = self._long(random)
             best = chosen if every else chosen[places]
-            picked = self._draw(logits if every else logits[places], [rows[index] for index in random], best)
+            some = logits if every else logits[places]
+            picked = self._draw(some, [rows[index] for index in random], best, draw)
             chosen = picked if every else chosen.index_copy(0, places, picked)
         return self._checked(logits, chosen, errors)
 
@@ -60,25 +63,15 @@ class Sampler:
         """argmax finds NaN where there is one, and a row without any candidate has only -inf."""
         return check_values(chosen.tolist(), logits.gather(1, chosen[:, None])[:, 0].tolist(), errors)
 
-    def _draw(self, logits: Tensor, rows: Sequence[SamplerState], best: Tensor) -> Tensor:
+    def _draw(self, logits: Tensor, rows: Sequence[SamplerState], best: Tensor, draw: Draw) -> Tensor:
         """logits (R, V), best (R,) -> (R,). `best` where there is nothing to draw from (NaN, all masked)."""
         params = [row.params for row in rows]
         scores = logits / self._column([p.temperature for p in params])
         weights = scores.sub_(scores.amax(-1, keepdim=True)).exp_()
         if any(p.min_p > 0 for p in params):
             weights.masked_fill_(weights < self._column([p.min_p for p in params]), 0)
-        uniform = self._column(self._uniform(rows), torch.float64)
-        cut = [index for index, p in enumerate(params) if p.top_p < 1 or p.top_k > 0]
-        if not cut:
-            picked, total = pick(weights, uniform)
-        elif len(cut) == len(rows):
-            picked, total = pick_top(weights, uniform, params)
-        else:
-            picked, total = pick(weights, uniform)
-            places = self._long(cut)
-            few, _ = pick_top(weights[places], uniform[places], [params[index] for index in cut])
-            picked = picked.index_copy(0, places, few)
-        return torch.where(total > 0, picked, best)
+        picked = draw(weights, self._column(self._uniform(rows), torch.float64), params)
+        return torch.where(picked < 0, best, picked)
 
     def _uniform(self, rows: Sequence[SamplerState]) -> list[float]:
         free = [row.params.seed is None for row in rows]

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError
+from engine.messages import SamplingParams
 from engine.model.attention import KVCache
 from engine.model.config import ModelConfig
 from engine.model.decoder import Decoder, rope_table
+from engine.model.draw import draw
 from engine.model.inputs import Row
 from engine.model.loader import LayerWeights, Weights
 from engine.model.native.bindings import Library
@@ -30,6 +32,7 @@ _BLOCK_SIZE = 8
 _NUM_BLOCKS = 64
 _POSITIONS = 320
 _CPU = torch.device("cpu")
+_CUTS = [SamplingParams(top_k=k, top_p=p) for k, p in ((0, 1.0), (0, 0.9), (7, 1.0), (9, 0.6), (0, 0.3), (150, 0.95))]
 
 
 class CheckFailed(EngineError):
@@ -58,8 +61,18 @@ def _check_sizes(library: Library, storage: torch.dtype, threads: int, config: M
             _compare(expected, found, max(_TOLERANCE[storage], _CODED_TOLERANCE if bits else 0), number)
             if native.greedy(hidden)[0] != found.argmax(-1).tolist():
                 raise CheckFailed(f"step {number}: the greedy tokens are not those of the logits")
+        _check_draws(native, config.vocab_size)
     finally:
         native.close()
+
+
+def _check_draws(native: NativeDecoder, vocab: int) -> None:
+    """Of scattered and of equal weights, by every kind of cut."""
+    uniform = torch.linspace(0, 1 - 2**-40, len(_CUTS), dtype=torch.float64)[:, None]
+    places = torch.arange(len(_CUTS) * vocab).view(len(_CUTS), vocab)
+    for weights in ((places * 37 % vocab / -16.0).exp(), places % 3 / 2.0):
+        if not torch.equal(native.draw(weights.clone(), uniform, _CUTS), draw(weights, uniform, _CUTS)):
+            raise CheckFailed("the drawn tokens are not those of torch")
 
 
 def _compare(expected: Tensor, found: Tensor, tolerance: float, number: int) -> None:
@@ -93,27 +106,27 @@ def _config(hidden: int, inner: int, dim: int) -> ModelConfig:
 def _weights(config: ModelConfig, storage: torch.dtype) -> Weights:
     random = torch.Generator().manual_seed(7)
 
-    def draw(*shape: int, mean: float = 0.0, spread: float = 0.1) -> Tensor:
+    def some(*shape: int, mean: float = 0.0, spread: float = 0.1) -> Tensor:
         return (torch.randn(shape, generator=random) * spread + mean).to(storage).float()
 
     hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_heads + 2 * config.num_kv_heads
     layers = [
         LayerWeights(
-            input_norm=draw(hidden, mean=1),
-            qkv=draw(heads * config.head_dim, hidden),
-            qkv_bias=draw(heads * config.head_dim),
-            q_norm=draw(config.head_dim, mean=1),
-            k_norm=draw(config.head_dim, mean=1),
-            o=draw(hidden, config.q_size),
-            o_bias=draw(hidden),
-            post_norm=draw(hidden, mean=1),
-            gate_up=draw(2 * inner, hidden),
-            down=draw(hidden, inner),
+            input_norm=some(hidden, mean=1),
+            qkv=some(heads * config.head_dim, hidden),
+            qkv_bias=some(heads * config.head_dim),
+            q_norm=some(config.head_dim, mean=1),
+            k_norm=some(config.head_dim, mean=1),
+            o=some(hidden, config.q_size),
+            o_bias=some(hidden),
+            post_norm=some(hidden, mean=1),
+            gate_up=some(2 * inner, hidden),
+            down=some(hidden, inner),
         )
         for _ in range(config.num_layers)
     ]
-    ends = draw(config.vocab_size, hidden, spread=1), draw(config.vocab_size, hidden, spread=1)
-    return Weights(ends[0], layers, draw(hidden, mean=1), ends[1])
+    ends = some(config.vocab_size, hidden, spread=1), some(config.vocab_size, hidden, spread=1)
+    return Weights(ends[0], layers, some(hidden, mean=1), ends[1])
 
 
 def _steps(config: ModelConfig) -> list[list[Row]]:

@@ -1,8 +1,8 @@
 """The decoder in compiled code: packed weights and threads of one model, one call for the hidden states of a step.
 
 Enters: Weights (which may be dropped afterwards), then rows and a KV cache of the same layout as the eager path's.
-Leaves: hidden states, logits, greedy tokens. Owns memory and threads outside Python until close(). Main thread only;
-packing may be done in another thread before anybody else knows of the object."""
+Leaves: hidden states, logits, greedy and drawn tokens. Owns memory and threads outside Python until close(). Main
+thread only; packing may be done in another thread before anybody else knows of the object."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.messages import SamplingParams
 from engine.model.attention import KVCache
 from engine.model.config import ModelConfig
+from engine.model.draw import cuts, unit
 from engine.model.inputs import Row
 from engine.model.loader import LayerWeights, Weights
 from engine.model.native.bindings import TOO_MANY_TASKS, Batch, Library, Matrix, Sizes, Vector
@@ -201,6 +203,17 @@ class NativeDecoder:
         arguments = (hidden.data_ptr(), len(hidden), ids.ctypes.data, values.ctypes.data)
         self._checked(self._library.greedy(self._model, *arguments))
         return ids.tolist(), values.tolist()
+
+    def draw(self, weights: Tensor, uniform: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+        """The ids of draw.draw without its sorting; weights (B, vocab) are changed."""
+        limits, shares = cuts(params, self.config.vocab_size)
+        many, share = np.array(limits, np.int64), np.array(shares, np.float64)
+        weights, uniform = weights.contiguous(), uniform.contiguous()
+        ids = torch.empty(len(weights), dtype=torch.int64)
+        one = unit(self.config.vocab_size)
+        given = (weights.data_ptr(), len(weights), one, many.ctypes.data, share.ctypes.data, uniform.data_ptr())
+        self._library.draw(self._model, *given, ids.data_ptr())
+        return ids
 
     # ---- for benchmarks
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from engine.messages import SamplingParams
-from engine.model.draw import pick, pick_top
+from engine.model.draw import draw, pick, pick_top
+from tests.support.draws import CASES, MIXED, case, exact
 
 
 def slow(weights: np.ndarray, uniform: float, params: SamplingParams) -> int:
@@ -84,3 +85,28 @@ def test_rows_without_any_weight_say_so() -> None:
     uniform = torch.full((3, 1), 0.5, dtype=torch.float64)
     for total in (pick(weights, uniform)[1], pick_top(weights, uniform, [SamplingParams(top_p=0.5)] * 3)[1]):
         assert (total > 0).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("vocab", [1, 64, 300, 5000, 49152])
+@pytest.mark.parametrize("name", CASES)
+def test_every_draw_is_the_exact_one(name: str, vocab: int) -> None:
+    weights, uniform = case(name, vocab)
+    expected = [exact(row.numpy(), float(u), p) for row, u, p in zip(weights, uniform, MIXED, strict=True)]
+    assert draw(weights.clone(), uniform, MIXED).tolist() == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_alone_equals_in_a_batch(name: str) -> None:
+    weights, uniform = case(name, 5000)
+    together = draw(weights.clone(), uniform, MIXED).tolist()
+    rows = zip(weights[:, None], uniform[:, None], MIXED, strict=True)
+    assert [int(draw(row.clone(), u, [p])) for row, u, p in rows] == together
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(top_k=2), SamplingParams(top_p=0.4), SamplingParams(top_k=4, top_p=0.5)]
+)
+def test_of_equal_weights_the_first_ids_stay(params: SamplingParams) -> None:
+    weights = torch.tensor([[0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]]).repeat(100, 1)
+    uniform = torch.linspace(0, 1 - 2**-53, 100, dtype=torch.float64)[:, None]
+    assert set(draw(weights, uniform, [params] * 100).tolist()) == {1, 2}

@@ -11,6 +11,7 @@
 #include "packing.h"
 #include "pieces.h"
 #include "pool.h"
+#include "sampling.h"
 #include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -304,6 +305,13 @@ EXPORT int ek_greedy(struct model *m, const float *hidden, int rows, int64_t *id
         values[r] = best.value;
     }
     return 0;
+}
+
+/* weights (rows, vocab), which are changed -> ids (rows), -1 where there is nothing to draw from (sampling.h). */
+EXPORT void ek_draw(struct model *m, float *weights, int rows, float unit, const int64_t *limits, const double *shares,
+                    const double *uniform, int64_t *ids) {
+    struct drawing drawing = {weights, m->sizes.vocab, unit, limits, shares, uniform, ids};
+    pool_run(&m->pool, draw_task, &drawing, rows);
 }
 
 /* ---- for benchmarks */

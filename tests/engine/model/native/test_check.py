@@ -29,11 +29,13 @@ def test_a_right_library_passes_and_the_random_state_stays(library: Library, sto
 
 FAULTS = {
     "norm": ("pieces.h", "sqrtf(", "fabsf("),
-    "mask": ("attention.h", "visible + r / share", "visible + 1 + r / share"),
+    "mask": ("attention.h", "visible + (first + r) / share", "visible + 1 + (first + r) / share"),
     "scale": ("attention.h", "l->scale", "l->scale * 0.5f"),
     "slot": ("model.c", "% l->block_size) * dim +", "% (l->block_size - 1)) * dim +"),
     "gate": ("matmul.h", "exp_v(-g)", "exp_v(g)"),
     "rest of a row": ("pieces.h", "for (; i < size; i++) rest += x[i] * x[i];", ""),
+    "share": ("sampling.h", "share * cut.sum", "share * total"),
+    "equals": ("sampling.h", "int i = count - 1; equals > cut.equals; i--", "int i = 0; equals > cut.equals; i++"),
     "best": ("matmul.h", "while (from[i] != top) i++;", ""),
 }
 
