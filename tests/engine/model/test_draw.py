@@ -10,6 +10,9 @@ from engine.messages import SamplingParams
 from engine.model.draw import draw, pick, pick_top
 from tests.support.draws import CASES, MIXED, case, exact
 
+WHOLE = pytest.param(49152, marks=pytest.mark.thread)
+"""Of a real model: a second of work."""
+
 
 def slow(weights: np.ndarray, uniform: float, params: SamplingParams) -> int:
     kept = weights.astype(np.float64)
@@ -46,7 +49,7 @@ CUTS = [
 ]
 
 
-@pytest.mark.parametrize("vocab", [3, 300, 5000, 49152])
+@pytest.mark.parametrize("vocab", [3, 300, 5000, WHOLE])
 @pytest.mark.parametrize("spread", [0.01, 2.0, 6.0])
 def test_every_cut_draws_what_the_slow_way_draws(vocab: int, spread: float) -> None:
     """A spread of 0.01 is nearly flat: the nucleus is most of the vocabulary."""
@@ -87,7 +90,7 @@ def test_rows_without_any_weight_say_so() -> None:
         assert (total > 0).tolist() == [True, False, False]
 
 
-@pytest.mark.parametrize("vocab", [1, 64, 300, 5000, 49152])
+@pytest.mark.parametrize("vocab", [1, 64, 300, 5000, WHOLE])
 @pytest.mark.parametrize("name", CASES)
 def test_every_draw_is_the_exact_one(name: str, vocab: int) -> None:
     weights, uniform = case(name, vocab)
