@@ -162,7 +162,8 @@ static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
     }
     int most = most_panels(rows);
     for (int p = 0; p < count; p += most)
-        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo, wide);
+        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo,
+                 wide);
 }
 
 struct matrix {
@@ -197,7 +198,8 @@ struct product {
 
 /* ---- finishes: tile (rows, width) of outputs from `first` on */
 
-static void finish_store(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first, int width) {
+static void finish_store(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first,
+                         int width) {
     int real = MIN(width, p->matrix->outputs - first);
     for (int r = 0; r < rows; r++) {
         const float *from = tile + r * ldt;
@@ -213,7 +215,8 @@ static void finish_store(const struct product *p, const float *tile, size_t ldt,
 }
 
 /* Panels of gate and up take turns: silu(gate) * up. */
-static void finish_gate(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first, int width) {
+static void finish_gate(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first,
+                        int width) {
     int outputs = (int)p->ldo;
     for (int r = 0; r < rows; r++)
         for (int panel = 0; panel < width / PANEL; panel += 2) {
@@ -269,7 +272,7 @@ INLINE int block_start(int row0, int row1, int block, int blocks) { return row0 
 
 #define WIDEN_FROM 3 /* blocks of rows: then widening a panel once is cheaper than for each block */
 
-/* The same products in the same order; the first block of rows leaves the panel of bfloat16 as float32 to the others. */
+/* The same products in the same order; the first block of rows leaves the bfloat16 panel as float32 to the others. */
 static void widened_rows(const struct product *p, int panel0, int panel1, int row0, int row1, int blocks, int thread) {
     const struct matrix *m = p->matrix;
     float *wide = (float *)(p->scratch + thread * p->scratch_bytes);
@@ -278,7 +281,8 @@ static void widened_rows(const struct product *p, int panel0, int panel1, int ro
     _Alignas(64) float result[MAX_ROWS * 2 * PANEL];
     for (int panel = panel0; panel < panel1; panel += unit) {
         for (int block = 0; block < blocks; block++) {
-            int first = block_start(row0, row1, block, blocks), rows = block_start(row0, row1, block + 1, blocks) - first;
+            int first = block_start(row0, row1, block, blocks);
+            int rows = block_start(row0, row1, block + 1, blocks) - first;
             const uint32_t *a = p->a + first * p->lda;
             for (int u = 0; u < unit; u++) {
                 float *to = wide + u * panel_size;
@@ -300,7 +304,8 @@ static void product_task(void *argument, int task, int thread) {
     const struct matrix *m = p->matrix;
     int panel0 = task / p->row_tasks * p->group, panel1 = MIN(panel0 + p->group, m->panels);
     int part = task % p->row_tasks;
-    int row0 = (int)((int64_t)p->rows * part / p->row_tasks), row1 = (int)((int64_t)p->rows * (part + 1) / p->row_tasks);
+    int row0 = (int)((int64_t)p->rows * part / p->row_tasks);
+    int row1 = (int)((int64_t)p->rows * (part + 1) / p->row_tasks);
     int steps = m->kind == FLOAT32 ? m->inputs : is_whole(m->kind) ? padded_inputs(m->inputs) / 2 : m->inputs / 2;
     int most = most_rows(p->kind, steps), blocks = (row1 - row0 + most - 1) / most;
     if (p->kind == BFLOAT16 && blocks >= WIDEN_FROM) {
@@ -313,7 +318,8 @@ static void product_task(void *argument, int task, int thread) {
     for (int panel = panel0; panel < panel1; panel += unit) {
         unit = MIN(unit, panel1 - panel);
         for (int block = 0; block < blocks; block++) {
-            int first = block_start(row0, row1, block, blocks), rows = block_start(row0, row1, block + 1, blocks) - first;
+            int first = block_start(row0, row1, block, blocks);
+            int rows = block_start(row0, row1, block + 1, blocks) - first;
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
                       steps, result, unit * PANEL, NULL);
             finish(p, result, unit * PANEL, first, rows, panel, thread);

@@ -35,7 +35,8 @@ EXPORT struct model *ek_new(const struct sizes *sizes) {
     }
     m->layout = (struct layout){sizes->heads, sizes->kv_heads, sizes->dim, sizes->block_size,
                                 sizes->cache_is_bfloat16 ? BFLOAT16 : FLOAT32, 1.0f / sqrtf((float)sizes->dim)};
-    m->rows_kind = sizes->bits ? INT8 : !sizes->weights_are_bfloat16 ? FLOAT32 : sizes->pairs && HAS_PAIRS ? PAIRS : BFLOAT16;
+    enum kind halves = sizes->pairs && HAS_PAIRS ? PAIRS : BFLOAT16;
+    m->rows_kind = sizes->bits ? INT8 : sizes->weights_are_bfloat16 ? halves : FLOAT32;
     pool_start(&m->pool, sizes->threads);
     return m;
 }
@@ -215,9 +216,9 @@ static struct product product_of(struct model *m, const struct matrix *matrix, c
         a = m->whole;
         units = whole_row_units(matrix->inputs);
     }
-    return (struct product){.matrix = matrix, .kind = is_whole(matrix->kind) ? matrix->kind : m->rows_kind, .a = a, .lda = units, .rows = rows,
-                            .finish = finish, .out = out, .ldo = ldo, .scratch = m->attention_scratch,
-                            .scratch_bytes = scratch_bytes(m)};
+    return (struct product){.matrix = matrix, .kind = is_whole(matrix->kind) ? matrix->kind : m->rows_kind, .a = a,
+                            .lda = units, .rows = rows, .finish = finish, .out = out, .ldo = ldo,
+                            .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
 }
 
 static void run_layer(struct model *m, const struct batch *b, struct attention *attention, int number) {

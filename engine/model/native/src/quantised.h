@@ -3,9 +3,9 @@
  * A row of `inputs` numbers is padded with zeros to PADDED_TO: pairs of int16, then its scale (float32), then for each
  * SUM_GROUP inputs the sum of their int16 (int32). A panel is, group by group: for each of its PANEL outputs one unit
  * of scales (INT8: float32; INT4: scale and low as bfloat16, scale in the low half), then units of codes, PANEL side by
- * side. Each half of a unit belongs to one input of a pair and holds its codes of 2 (INT8) or 4 (INT4) pairs that follow
- * each other, the first in the lowest bits; INT8 is stored with 128 added. Within a group whole numbers are added, in
- * any order the same; groups follow in their order. */
+ * side. Each half of a unit belongs to one input of a pair and holds its codes of 2 (INT8) or 4 (INT4) pairs that
+ * follow each other, the first in the lowest bits; INT8 is stored with 128 added. Within a group whole numbers are
+ * added, in any order the same; groups follow in their order. */
 #pragma once
 #include "vector.h"
 #if defined(__SSE2__)
@@ -96,7 +96,8 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
             for (int v = 0; v < 2 * panels; v++) {
                 vu scales = load_u(b + v / 2 * panel + v % 2 * W);
                 float *to = out + r * ldo + v * W;
-                vf sum = load_f(to) + __builtin_convertvector(sums[r][v], vf) * (bits == 8 ? (vf)scales : pair_low(scales));
+                vf scale = bits == 8 ? (vf)scales : pair_low(scales);
+                vf sum = load_f(to) + __builtin_convertvector(sums[r][v], vf) * scale;
                 if (bits == 4) sum += (float)((const whole_int *)(a + r * lda + steps + 1))[g] * pair_high(scales);
                 store_f(to, sum);
             }
@@ -107,7 +108,8 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
     }
 }
 
-#define WHOLE_ARGUMENTS const uint32_t *a, size_t lda, const uint32_t *b, size_t panel, int steps, float *out, size_t ldo
+#define WHOLE_ARGUMENTS \
+    const uint32_t *a, size_t lda, const uint32_t *b, size_t panel, int steps, float *out, size_t ldo
 #define WHOLE_TILE(bits, rows, panels)                                                                \
     static void whole_##bits##_##rows##_##panels(WHOLE_ARGUMENTS) {                                   \
         whole_tile(bits, rows, panels, a, lda, b, panel, steps, out, ldo);                            \

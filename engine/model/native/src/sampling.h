@@ -1,4 +1,4 @@
-/* One token a row out of its weights, by one uniform number a row: the same tokens as draw.py, which says what they are.
+/* One token a row out of its weights, by one uniform number a row: the tokens of draw.py, which says what they are.
  *
  * Enters: weights (rows, count) in 0 .. 1, the largest of a row 1. Leaves: ids, -1 for a row without any weight; the
  * weights as whole numbers in their place. All sums are of whole numbers below 2^53: exact, in whatever order. */

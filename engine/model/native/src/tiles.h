@@ -84,7 +84,8 @@ static void tile_block(int rows, int second_panel, const uint32_t *a, size_t lda
     struct tile_shape shape = {.palette = 1};
     for (int t = 0; t < 8; t++) {
         shape.row_bytes[t] = 64;
-        shape.rows[t] = (uint8_t)(t == 4 || t == 5 ? TILE_PAIRS : t < 2 || t == 6 || second_panel ? first : MAX(second, 1));
+        int is_first = t < 2 || t == 6 || second_panel;
+        shape.rows[t] = (uint8_t)(t == 4 || t == 5 ? TILE_PAIRS : is_first ? first : MAX(second, 1));
     }
     tile_configure(&shape);
     TILE_ZERO(0);
