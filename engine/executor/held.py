@@ -39,9 +39,8 @@ class Held:
                 f"request {scheduled.request_id}: tokens {scheduled.start} to {end} are scheduled, "
                 f"{len(self.tokens)} are known"
             )
-        return Row(
-            self.tokens[scheduled.start : end], scheduled.start, scheduled.num_tokens, self.blocks, scheduled.samples
-        )
+        kept = int(scheduled.samples) if self.prompt_logprobs is None else None
+        return Row(self.tokens[scheduled.start : end], scheduled.start, scheduled.num_tokens, self.blocks, kept)
 
 
 class Active:

@@ -54,7 +54,7 @@ class Worker:
         return output
 
     def run(self, rows: list[Row]) -> Tensor:
-        """(T, hidden) of packed rows."""
+        """(K, hidden) of the tokens that packed rows keep."""
         return self.decoder.run(rows, self.cache)
 
     def self_check(self) -> None:
@@ -93,11 +93,11 @@ class Worker:
         for row in rows:
             if row.held.prompt_logprobs is not None and row.id not in output.errors:
                 try:
-                    self._collect_row(row, hidden[first : first + row.row.count], output)
+                    self._collect_row(row, hidden[first : first + row.row.num_kept], output)
                 except Exception as error:
                     log.exception("request %s failed in its prompt log-probabilities", row.id)
                     output.errors[row.id] = f"prompt log-probabilities failed: {type(error).__name__}: {error}"
-            first += row.row.count
+            first += row.row.num_kept
 
     def _collect_row(self, row: Active, hidden: Tensor, output: ModelRunnerOutput) -> None:
         held, collected = row.held, row.held.prompt_logprobs
@@ -115,8 +115,8 @@ class Worker:
                 output.prompt_logprobs[row.id] = collected.message(as_tensors=True)
 
     def _sample(self, rows: list[Active], hidden: Tensor, output: ModelRunnerOutput) -> dict[str, int]:
-        ends = np.cumsum([row.row.count for row in rows], dtype=np.int64) - 1
-        chosen = [i for i, row in enumerate(rows) if row.row.samples and row.id not in output.errors]
+        ends = np.cumsum([row.row.num_kept for row in rows], dtype=np.int64) - 1
+        chosen = [i for i, row in enumerate(rows) if row.scheduled.samples and row.id not in output.errors]
         sampling = [rows[index] for index in chosen]
         if not sampling:
             return {}

@@ -29,17 +29,19 @@ class Decoder:
         self._inputs: InputBuilder | None = None
 
     def run(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
-        """(T, hidden) after the final norm, of the packed rows; K and V are written."""
+        """(K, hidden) after the final norm, of the tokens that the packed rows keep; K and V of all are written."""
         if self._inputs is None or self._inputs.shape != cache.shape:
             self._inputs = InputBuilder(cache.shape, self.device, self.weights.embedding.dtype)
         return self.forward(self._inputs.build(rows), cache)
 
     def forward(self, inputs: StepInputs, cache: KVCache) -> Tensor:
-        """(T, hidden) after the final norm."""
+        """(K, hidden) after the final norm."""
         x = functional.embedding(inputs.ids, self.weights.embedding)
         rope = self.rope.index_select(0, inputs.positions).unsqueeze(1)
         for layer, layer_cache in zip(self.weights.layers, cache.layers, strict=True):
             x = x + self._attention(self._norm(x, layer.input_norm), layer, rope, layer_cache, inputs)
+            if layer is self.weights.layers[-1] and inputs.kept is not None:
+                x = x[inputs.kept]
             x = x + self._mlp(self._norm(x, layer.post_norm), layer)
         return self._norm(x, self.weights.final_norm)
 

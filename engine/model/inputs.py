@@ -24,13 +24,18 @@ _WASTE_FREE = 1 << 14
 
 @dataclass(slots=True)
 class Row:
-    """Tokens [start, start + count) of one request. `blocks` (numpy int64) hold at least start + count tokens."""
+    """Tokens [start, start + count) of one request. `blocks` (numpy int64) hold at least start + count tokens. The
+    hidden states of its last `kept` tokens are wanted; None: of all."""
 
     tokens: Sequence[int]
     start: int
     count: int
     blocks: np.ndarray
-    samples: bool = True
+    kept: int | None = None
+
+    @property
+    def num_kept(self) -> int:
+        return self.count if self.kept is None else self.kept
 
 
 @dataclass(slots=True)
@@ -62,12 +67,13 @@ class LongRow:
 
 @dataclass(slots=True)
 class StepInputs:
-    """T packed tokens.   ids, positions (T,)   write (kv_heads * T,) cache rows   last (B,) packed sampling tokens"""
+    """T packed tokens.   ids, positions (T,)   write (kv_heads * T,) cache rows   kept (K,) those whose hidden states
+    are wanted; None: all"""
 
     ids: Tensor
     positions: Tensor
     write: Tensor
-    last: Tensor
+    kept: Tensor | None
     groups: list[Group] = field(default_factory=list)
     long_rows: list[LongRow] = field(default_factory=list)
     one_group: bool = False
@@ -96,8 +102,8 @@ class InputBuilder:
         ids = np.array([token for row in rows for token in row.tokens], np.int64)
         positions = np.repeat(starts - firsts, counts) + np.arange(len(ids))
         slots = np.concatenate([self._slots(row.blocks, row.start, row.start + row.count) for row in rows])
-        last = (firsts + counts - 1)[[row.samples for row in rows]]
-        inputs = StepInputs(self._put(ids), self._put(positions), self._put(self._per_head(slots)), self._put(last))
+        kept = self._kept(rows, firsts + counts)
+        inputs = StepInputs(self._put(ids), self._put(positions), self._put(self._per_head(slots)), kept)
         long = counts >= FLASH_MIN_TOKENS
         for index in np.flatnonzero(long).tolist():
             inputs.long_rows.append(self._long(rows[index], int(firsts[index])))
@@ -105,6 +111,14 @@ class InputBuilder:
             inputs.groups.append(self._group(rows, members, firsts, counts, starts))
         inputs.one_group = len(inputs.groups) == 1 and len(ids) == len(rows) and not inputs.long_rows
         return inputs
+
+    def _kept(self, rows: Sequence[Row], ends: np.ndarray) -> Tensor | None:
+        numbers = np.array([row.num_kept for row in rows], np.int64)
+        total = int(numbers.sum())
+        if total == ends[-1]:
+            return None
+        firsts = np.cumsum(numbers) - numbers
+        return self._put(np.repeat(ends - numbers - firsts, numbers) + np.arange(total))
 
     def _slots(self, blocks: np.ndarray, start: int, end: int) -> np.ndarray:
         """(end - start,) cache rows of head 0."""

@@ -32,12 +32,12 @@ class Sizes(Structure):
 
 class Batch(Structure):
     _fields_ = [
-        ("tokens", c_int32),
-        ("rows", c_int32),
+        *((name, c_int32) for name in ("tokens", "rows", "kept_tokens", "kept_rows")),
         ("ids", c_void_p),
         ("blocks", c_void_p),
         ("positions", c_void_p),
         ("row", c_void_p),
+        ("kept", c_void_p),
         ("keys", c_void_p),
         ("values", c_void_p),
         ("layer_stride", c_int64),

@@ -136,11 +136,11 @@ def _steps(config: ModelConfig) -> list[list[Row]]:
     lengths = (3, 271, 66)
     tokens = [random.integers(0, config.vocab_size, 280).tolist() for _ in lengths]
 
-    def row(number: int, start: int, end: int) -> Row:
-        return Row(tokens[number][start:end], start, end - start, tables[number])
+    def row(number: int, start: int, end: int, kept: int | None = None) -> Row:
+        return Row(tokens[number][start:end], start, end - start, tables[number], kept)
 
-    first = [row(0, 0, 3), row(1, 0, 271), row(2, 0, 17)]
-    second = [row(0, 3, 4), row(1, 271, 272), row(2, 17, 66)]
+    first = [row(0, 0, 3), row(1, 0, 271), row(2, 0, 17, kept=0)]
+    second = [row(0, 3, 4), row(1, 271, 272), row(2, 17, 66, kept=1)]
     return [
         first,
         second,

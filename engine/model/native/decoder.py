@@ -150,15 +150,19 @@ class NativeDecoder:
     # ---- steps
 
     def run(self, rows: Sequence[Row], cache: KVCache) -> Tensor:
-        """(T, hidden) float32 after the final norm, of the packed rows; K and V are written. Raises IndexError for a
-        token, position or block that there is not, OverflowError when the rows are too many."""
+        """(K, hidden) float32 after the final norm, of the tokens that the packed rows keep; K and V of all are
+        written. Raises IndexError for a token, position or block that there is not, OverflowError when the rows are
+        too many."""
         parts = pack_rows(rows)
         self._check(parts, cache)
-        hidden = torch.empty(len(parts.ids), self.config.hidden_size)
+        hidden = torch.empty(parts.num_kept, self.config.hidden_size)
         number = -(-len(parts.ids) // PIECE_TOKENS)
         borders = [len(parts.ids) * piece // number for piece in range(number + 1)]
+        done = 0
         for begin, end in pairwise(borders):
-            self._run_piece(parts if number == 1 else parts.cut(begin, end), cache, hidden[begin:end])
+            piece = parts if number == 1 else parts.cut(begin, end)
+            self._run_piece(piece, cache, hidden[done : done + piece.num_kept])
+            done += piece.num_kept
         return hidden
 
     def _run_piece(self, parts: PackedRows, cache: KVCache, hidden: Tensor) -> None:
@@ -166,10 +170,13 @@ class NativeDecoder:
         batch = Batch(
             tokens=len(parts.ids),
             rows=len(parts.rows),
+            kept_tokens=parts.num_kept,
+            kept_rows=len(parts.kept),
             ids=parts.ids.ctypes.data,
             blocks=parts.blocks.ctypes.data,
             positions=parts.positions.ctypes.data,
             row=parts.rows.ctypes.data,
+            kept=parts.kept.ctypes.data,
             keys=cache.keys.data_ptr(),
             values=cache.values.data_ptr(),
             layer_stride=cache.keys.stride(0),
@@ -240,32 +247,47 @@ class NativeDecoder:
 
 class PackedRows:
     """ids, positions (T,)   rows (R, 4) first, start, count, where its blocks begin   blocks: all tables, one after
-    the other. All int64."""
+    the other   kept (S, 4): of the rows that keep any tokens those, as rows. All int64."""
 
-    __slots__ = ("blocks", "ids", "lengths", "positions", "rows")
+    __slots__ = ("blocks", "ids", "kept", "lengths", "num_kept", "positions", "rows")
 
     def __init__(
-        self, ids: np.ndarray, positions: np.ndarray, rows: np.ndarray, blocks: np.ndarray, lengths: np.ndarray
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray,
+        rows: np.ndarray,
+        kept: np.ndarray,
+        blocks: np.ndarray,
+        lengths: np.ndarray,
     ) -> None:
         self.ids = ids
         self.positions = positions
         self.rows = rows
+        self.kept = kept
+        self.num_kept = int(kept[:, 2].sum())
         self.blocks = blocks
         self.lengths = lengths
         """(R,) blocks of each row."""
 
     def cut(self, begin: int, end: int) -> PackedRows:
         """Tokens [begin, end) alone: a row that goes on before or behind is one that began, or will go on, later."""
-        firsts, counts = self.rows[:, 0], self.rows[:, 2]
-        of = np.flatnonzero((firsts < end) & (firsts + counts > begin))
-        rows = self.rows[of]
-        skipped = np.maximum(begin - rows[:, 0], 0)
-        ends = np.minimum(rows[:, 0] + rows[:, 2], end)
-        rows[:, 0] += skipped
-        rows[:, 1] += skipped
-        rows[:, 2] = ends - rows[:, 0]
-        rows[:, 0] -= begin
-        return PackedRows(self.ids[begin:end], self.positions[begin:end], rows, self.blocks, self.lengths[of])
+        of, rows = _cut_rows(self.rows, begin, end)
+        _, kept = _cut_rows(self.kept, begin, end)
+        return PackedRows(self.ids[begin:end], self.positions[begin:end], rows, kept, self.blocks, self.lengths[of])
+
+
+def _cut_rows(rows: np.ndarray, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows have tokens in [begin, end), and these parts of them."""
+    firsts, counts = rows[:, 0], rows[:, 2]
+    of = np.flatnonzero((firsts < end) & (firsts + counts > begin))
+    cut = rows[of]
+    skipped = np.maximum(begin - cut[:, 0], 0)
+    ends = np.minimum(cut[:, 0] + cut[:, 2], end)
+    cut[:, 0] += skipped
+    cut[:, 1] += skipped
+    cut[:, 2] = ends - cut[:, 0]
+    cut[:, 0] -= begin
+    return of, cut
 
 
 def pack_rows(rows: Sequence[Row]) -> PackedRows:
@@ -281,7 +303,20 @@ def pack_rows(rows: Sequence[Row]) -> PackedRows:
     ids = np.array([token for row in rows for token in row.tokens], np.int64)
     positions = starts if len(ids) == len(rows) else np.repeat(starts - table[:, 0], counts) + np.arange(len(ids))
     blocks = np.concatenate([row.blocks for row in rows], dtype=np.int64)
-    return PackedRows(ids, np.ascontiguousarray(positions), table, blocks, lengths)
+    return PackedRows(ids, np.ascontiguousarray(positions), table, _kept_rows(rows, table), blocks, lengths)
+
+
+def _kept_rows(rows: Sequence[Row], table: np.ndarray) -> np.ndarray:
+    """The table of the rows' last tokens that are kept."""
+    numbers = np.array([row.num_kept for row in rows], np.int64)
+    skipped = table[:, 2] - numbers
+    if not skipped.any():
+        return table
+    kept = table.copy()
+    kept[:, 0] += skipped
+    kept[:, 1] += skipped
+    kept[:, 2] = numbers
+    return kept[numbers > 0]
 
 
 def can_run(config: ModelConfig, storage: torch.dtype) -> bool:

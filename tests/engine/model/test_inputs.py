@@ -22,11 +22,12 @@ def expected(blocks: list[int], positions: range) -> list[list[int]]:
 
 
 def test_rows_are_packed_in_order() -> None:
-    rows = [Row([7], 5, 1, np.array([3, 8])), Row([1, 2, 3], 2, 3, np.array([6, 4]), samples=False)]
+    rows = [Row([7], 5, 1, np.array([3, 8])), Row([1, 2, 3], 2, 3, np.array([6, 4]), kept=2)]
     inputs = BUILDER.build(rows)
     assert inputs.ids.tolist() == [7, 1, 2, 3]
     assert inputs.positions.tolist() == [5, 2, 3, 4]
-    assert inputs.last.tolist() == [0]
+    assert inputs.kept is not None
+    assert inputs.kept.tolist() == [0, 2, 3]
     first, second = expected([3, 8], range(5, 6)), expected([6, 4], range(2, 5))
     assert inputs.write.view(HEADS, -1).tolist() == [a + b for a, b in zip(first, second, strict=True)]
 

@@ -191,9 +191,9 @@ struct product {
     size_t ldo; /* numbers from row to row */
     const float *bias;
     struct best *best; /* BEST: (threads, rows) */
-    char *scratch; /* per thread: a panel or two widened */
+    char *scratch; /* per thread: panels widened, GROUP_BYTES or one task's fewest */
     size_t scratch_bytes;
-    int group, row_tasks;
+    int blocks, group, row_tasks, is_widened; /* the plan: blocks of rows, panels of a task, ranges of blocks */
 };
 
 /* ---- finishes: tile (rows, width) of outputs from `first` on */
@@ -204,13 +204,16 @@ static void finish_store(const struct product *p, const float *tile, size_t ldt,
     for (int r = 0; r < rows; r++) {
         const float *from = tile + r * ldt;
         float *to = p->out + (size_t)(row + r) * p->ldo + first;
-        if (p->finish == ADD) {
-            for (int i = 0; i < real; i++) to[i] += from[i];
-        } else {
-            memcpy(to, from, real * sizeof *to);
+        int i = 0;
+        for (; i + W <= real; i += W) {
+            vf sum = load_f(from + i);
+            if (p->finish == ADD) sum += load_f(to + i);
+            store_f(to + i, p->bias == NULL ? sum : sum + load_f(p->bias + first + i));
         }
-        if (p->bias != NULL)
-            for (int i = 0; i < real; i++) to[i] += p->bias[first + i];
+        for (; i < real; i++) {
+            float sum = p->finish == ADD ? to[i] + from[i] : from[i];
+            to[i] = p->bias == NULL ? sum : sum + p->bias[first + i];
+        }
     }
 }
 
@@ -268,25 +271,31 @@ static void finish(const struct product *p, const float *tile, size_t width, int
     else finish_store(p, tile, width, row, rows, panel * PANEL, (int)width);
 }
 
-INLINE int block_start(int row0, int row1, int block, int blocks) { return row0 + (row1 - row0) * block / blocks; }
+/* Where a block of rows begins: all are as even as may be. */
+INLINE int block_start(int rows, int block, int blocks) { return (int)((int64_t)rows * block / blocks); }
+INLINE int blocks_of(int rows, int most) { return (rows + most - 1) / most; }
+
+struct part { /* of a product: a task */
+    int panel0, panel1, block0, block1;
+};
 
 #define WIDEN_FROM 3 /* blocks of rows: then widening a panel once is cheaper than for each block */
 
-/* The same products in the same order; the first block of rows leaves the bfloat16 panel as float32 to the others. */
-static void widened_rows(const struct product *p, int panel0, int panel1, int row0, int row1, int blocks, int thread) {
+/* The same products in the same order; the first block of rows leaves the bfloat16 panels as float32 to the others. */
+static void widened_rows(const struct product *p, const struct part *part, int thread) {
     const struct matrix *m = p->matrix;
     float *wide = (float *)(p->scratch + thread * p->scratch_bytes);
     int unit = p->finish == GATED ? 2 : 1;
     size_t panel_size = (size_t)m->inputs * PANEL, width = unit * PANEL;
     _Alignas(64) float result[MAX_ROWS * 2 * PANEL];
-    for (int panel = panel0; panel < panel1; panel += unit) {
-        for (int block = 0; block < blocks; block++) {
-            int first = block_start(row0, row1, block, blocks);
-            int rows = block_start(row0, row1, block + 1, blocks) - first;
-            const uint32_t *a = p->a + first * p->lda;
+    for (int block = part->block0; block < part->block1; block++) {
+        int first = block_start(p->rows, block, p->blocks);
+        int rows = block_start(p->rows, block + 1, p->blocks) - first;
+        const uint32_t *a = p->a + first * p->lda;
+        for (int panel = part->panel0; panel < part->panel1; panel += unit) {
             for (int u = 0; u < unit; u++) {
-                float *to = wide + u * panel_size;
-                if (block == 0)
+                float *to = wide + (panel + u - part->panel0) * panel_size;
+                if (block == part->block0)
                     run_tile(WIDENED, rows, 1, a, p->lda, m->data + (panel + u) * m->panel, PANEL, m->panel,
                              m->inputs / 2, result + u * PANEL, width, to);
                 else
@@ -298,30 +307,31 @@ static void widened_rows(const struct product *p, int panel0, int panel1, int ro
     }
 }
 
-/* One group of panels for one range of rows. */
+INLINE int steps_of(const struct matrix *m) {
+    return m->kind == FLOAT32 ? m->inputs : is_whole(m->kind) ? padded_inputs(m->inputs) / 2 : m->inputs / 2;
+}
+
+/* One group of panels for one range of blocks. */
 static void product_task(void *argument, int task, int thread) {
     const struct product *p = argument;
     const struct matrix *m = p->matrix;
-    int panel0 = task / p->row_tasks * p->group, panel1 = MIN(panel0 + p->group, m->panels);
-    int part = task % p->row_tasks;
-    int row0 = (int)((int64_t)p->rows * part / p->row_tasks);
-    int row1 = (int)((int64_t)p->rows * (part + 1) / p->row_tasks);
-    int steps = m->kind == FLOAT32 ? m->inputs : is_whole(m->kind) ? padded_inputs(m->inputs) / 2 : m->inputs / 2;
-    int most = most_rows(p->kind, steps), blocks = (row1 - row0 + most - 1) / most;
-    if (p->kind == BFLOAT16 && blocks >= WIDEN_FROM) {
-        widened_rows(p, panel0, panel1, row0, row1, blocks, thread);
+    int panel0 = task / p->row_tasks * p->group, number = task % p->row_tasks;
+    struct part part = {panel0, MIN(panel0 + p->group, m->panels), block_start(p->blocks, number, p->row_tasks),
+                        block_start(p->blocks, number + 1, p->row_tasks)};
+    if (p->is_widened) {
+        widened_rows(p, &part, thread);
         return;
     }
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
-    int largest = (row1 - row0 + blocks - 1) / blocks;
+    int most = most_rows(p->kind, steps_of(m)), largest = blocks_of(p->rows, p->blocks);
     int unit = p->finish == GATED ? (largest == 1 ? 4 : 2) : MAX(most_panels(largest), most > TILE_MOST ? 2 : 1);
-    for (int panel = panel0; panel < panel1; panel += unit) {
-        unit = MIN(unit, panel1 - panel);
-        for (int block = 0; block < blocks; block++) {
-            int first = block_start(row0, row1, block, blocks);
-            int rows = block_start(row0, row1, block + 1, blocks) - first;
+    for (int panel = part.panel0; panel < part.panel1; panel += unit) {
+        unit = MIN(unit, part.panel1 - panel);
+        for (int block = part.block0; block < part.block1; block++) {
+            int first = block_start(p->rows, block, p->blocks);
+            int rows = block_start(p->rows, block + 1, p->blocks) - first;
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
-                      steps, result, unit * PANEL, NULL);
+                      steps_of(m), result, unit * PANEL, NULL);
             finish(p, result, unit * PANEL, first, rows, panel, thread);
         }
     }
@@ -331,11 +341,16 @@ static void product_task(void *argument, int task, int thread) {
 #define ROWS_OF_TASK (8 * TILE_MOST)
 #define GROUP_BYTES (200 * 1024) /* what several row blocks share should stay in the second cache */
 
-/* How the work is cut: few tasks cost little, many share out evenly. */
+/* How the work is cut: few tasks cost little, many share out evenly. Panels that are widened are best widened once for
+ * all rows. */
 static void plan_product(struct product *p, int threads) {
     static const int groups[] = {8, 6, 4, 3, 2, 1};
     const struct matrix *m = p->matrix;
-    p->row_tasks = (p->rows + ROWS_OF_TASK - 1) / ROWS_OF_TASK;
+    p->blocks = blocks_of(p->rows, most_rows(p->kind, steps_of(m)));
+    p->is_widened = p->kind == BFLOAT16 && p->blocks >= WIDEN_FROM;
+    p->row_tasks = blocks_of(p->rows, ROWS_OF_TASK);
+    if (p->is_widened) p->row_tasks = MIN(p->row_tasks, blocks_of(4 * threads, m->panels / 2));
+    size_t panel_bytes = p->is_widened ? (size_t)m->inputs * PANEL * 4 : m->panel * 4;
     double least = 0;
     p->group = 0;
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
@@ -344,7 +359,7 @@ static void plan_product(struct product *p, int threads) {
         int tasks = (m->panels + group - 1) / group * p->row_tasks;
         int is_last = group == (p->finish == GATED ? 2 : 1);
         if (!is_last && tasks < 4 * threads && threads > 1) continue;
-        if (!is_last && p->rows > most_rows(p->kind, m->inputs / 2) && group * m->panel * 4 > GROUP_BYTES) continue;
+        if (!is_last && p->blocks > 1 && group * panel_bytes > GROUP_BYTES) continue;
         double cost = (double)((tasks + threads - 1) / threads) * (group + 0.15);
         if (p->group == 0 || cost < least) {
             least = cost;

@@ -221,7 +221,8 @@ static struct product product_of(struct model *m, const struct matrix *matrix, c
                             .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
 }
 
-static void run_layer(struct model *m, const struct batch *b, struct attention *attention, int number) {
+/* Q, K and V of all tokens, the latter two into the cache. */
+static void project(struct model *m, const struct batch *b, int number) {
     const struct sizes *s = &m->sizes;
     const struct layer *l = &m->layers[number];
     int tokens = b->tokens, qkv = (s->heads + 2 * s->kv_heads) * s->dim;
@@ -231,11 +232,20 @@ static void run_layer(struct model *m, const struct batch *b, struct attention *
     multiply(&m->pool, &p);
     struct token_job place = {.model = m, .batch = b, .layer = l, .layer_number = number, .tokens = tokens};
     each_token(&place, place_task, qkv);
-    size_t offset = (size_t)number * b->layer_stride * (s->cache_is_bfloat16 ? 2 : 4);
+}
+
+static void attend_to_cache(struct model *m, const struct batch *b, struct attention *attention, int number) {
+    size_t offset = (size_t)number * b->layer_stride * (m->sizes.cache_is_bfloat16 ? 2 : 4);
     attention->keys = (char *)b->keys + offset;
     attention->values = (char *)b->values + offset;
     pool_run(&m->pool, attention_task, attention, attention->num_tasks);
-    p = product_of(m, &l->o, m->attended, tokens, ADD, m->x, s->hidden);
+}
+
+/* What follows attention, of the first `tokens` of x and of what they attended to. */
+static void transform(struct model *m, int number, int tokens) {
+    const struct sizes *s = &m->sizes;
+    const struct layer *l = &m->layers[number];
+    struct product p = product_of(m, &l->o, m->attended, tokens, ADD, m->x, s->hidden);
     p.bias = l->o_bias;
     multiply(&m->pool, &p);
     normalise(m, m->x, l->post_norm, tokens, m->normed, m->rows_kind);
@@ -245,24 +255,57 @@ static void run_layer(struct model *m, const struct batch *b, struct attention *
     multiply(&m->pool, &p);
 }
 
+/* Of any layer: the last one has other tasks than those before it. */
+static int most_attention_tasks(const struct model *m, const struct batch *b, int is_cut) {
+    int all = attention_tasks(&m->layout, b->row, b->rows, is_cut, NULL);
+    return MAX(all, attention_tasks(&m->layout, b->kept, b->kept_rows, is_cut, NULL));
+}
+
+/* The kept tokens' x and what they attended to come first, in their order. */
+static void gather_kept(struct model *m, const struct batch *b) {
+    size_t x = (size_t)m->sizes.hidden * 4;
+    size_t attended = (size_t)m->sizes.heads * m->sizes.dim * (m->rows_kind == PAIRS ? 2 : 4), to = 0;
+    if (b->kept_tokens == b->tokens) return;
+    for (int row = 0; row < b->kept_rows; row++)
+        for (int64_t t = b->kept[row].first; t < b->kept[row].first + b->kept[row].count; t++, to++) {
+            memmove((char *)m->x + to * x, (char *)m->x + t * x, x);
+            memmove((char *)m->attended + to * attended, (char *)m->attended + t * attended, attended);
+        }
+}
+
+/* Of the last layer only K and V outlive the step, but for the tokens whose hidden states are wanted. */
+static void run_last_layer(struct model *m, const struct batch *b, struct attention *attention, int is_cut) {
+    int number = m->sizes.layers - 1;
+    project(m, b, number);
+    attention->rows = b->kept;
+    attention->num_tasks = attention_tasks(&m->layout, b->kept, b->kept_rows, is_cut, m->tasks);
+    attend_to_cache(m, b, attention, number);
+    gather_kept(m, b);
+    transform(m, number, b->kept_tokens);
+}
+
 EXPORT int ek_step(struct model *m, const struct batch *b) {
-    int is_cut = m->pool.threads > 1;
-    int tasks = attention_tasks(&m->layout, b->row, b->rows, is_cut, NULL);
+    int is_cut = m->pool.threads > 1, tasks = most_attention_tasks(m, b, is_cut);
     if (is_cut && tasks > MOST_TASKS) {
         is_cut = 0;
-        tasks = attention_tasks(&m->layout, b->row, b->rows, is_cut, NULL);
+        tasks = most_attention_tasks(m, b, is_cut);
         if (tasks > MOST_TASKS) return -2;
     }
     if (reserve(m, b->tokens, b->rows, tasks) != 0) return -1;
-    attention_tasks(&m->layout, b->row, b->rows, is_cut, m->tasks);
     struct attention attention = {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
-        .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .num_tasks = tasks, .partials = m->partials,
+        .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .partials = m->partials,
         .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
     each_token(&embed, embed_task, m->sizes.hidden * 8);
-    for (int layer = 0; layer < m->sizes.layers; layer++) run_layer(m, b, &attention, layer);
-    normalise(m, m->x, m->final_norm, b->tokens, b->hidden, FLOAT32);
+    attention.num_tasks = attention_tasks(&m->layout, b->row, b->rows, is_cut, m->tasks);
+    for (int layer = 0; layer < m->sizes.layers - 1; layer++) {
+        project(m, b, layer);
+        attend_to_cache(m, b, &attention, layer);
+        transform(m, layer, b->tokens);
+    }
+    run_last_layer(m, b, &attention, is_cut);
+    normalise(m, m->x, m->final_norm, b->kept_tokens, b->hidden, FLOAT32);
     return 0;
 }
 

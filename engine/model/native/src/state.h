@@ -38,13 +38,14 @@ struct model {
 };
 
 struct batch {
-    int32_t tokens, rows;
+    int32_t tokens, rows, kept_tokens, kept_rows;
     const int64_t *ids, *blocks;
     const int64_t *positions;
     const struct row *row;
+    const struct row *kept;     /* the last tokens of some rows: those whose hidden states are wanted */
     void *keys, *values;        /* (layers, blocks, kv_heads, block_size, dim) */
     int64_t layer_stride;       /* numbers between two layers of the cache */
-    float *hidden;              /* (tokens, hidden) */
+    float *hidden;              /* (kept_tokens, hidden) */
 };
 
 INLINE int most_inputs(const struct sizes *s) { return MAX(s->hidden, MAX(s->inner, s->heads * s->dim)); }
@@ -54,7 +55,8 @@ static size_t scratch_bytes(const struct model *m) {
     struct attention_scratch unused;
     const struct sizes *s = &m->sizes;
     size_t inputs = MAX(2 * s->hidden, MAX(s->inner, s->heads * s->dim));
-    return MAX(lay_out_scratch(&m->layout, NULL, &unused), (inputs * PANEL * 4 + 63) / 64 * 64);
+    size_t widened = MAX(GROUP_BYTES, (inputs * PANEL * 4 + 63) / 64 * 64);
+    return MAX(lay_out_scratch(&m->layout, NULL, &unused), widened);
 }
 
 /* Scratch for a step of so many tokens, rows and attention tasks; grows, never shrinks. -1: no memory. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,6 +109,30 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_in_chunks_and_on_any_threads(
         assert torch.equal(torch.cat(pieces), whole[-150:])
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("kept", [(1, 0, 1, 1), (0, 0, 0, 0), (1, 7, 30, None), (None, 0, 64, 300)])
+@pytest.mark.parametrize(("storage", "bits"), [(torch.float32, 0), (BF16, 0), (BF16, 8)])
+def test_the_hidden_states_of_kept_tokens_are_those_of_a_step_that_keeps_all(
+    library: Library, storage: torch.dtype, bits: int, kept: tuple[int | None, ...]
+) -> None:
+    """Over the border of two pieces as well; K and V of all tokens are written whatever is kept."""
+    config = small_config(num_layers=2, num_heads=6)
+    both = make_both(library, config, random_weights(config, 9, storage), storage, length=600, bits=bits)
+    rows = [both.row(number, 0, length) for number, length in enumerate((1, 7, 64, 560))]
+    whole = both.native.run(rows, both.caches[1]).split([row.count for row in rows])
+    states = torch.cat([part[row.count - (row.count if last is None else last) :]
+                        for part, row, last in zip(whole, rows, kept, strict=True)])  # fmt: skip
+    filled = [both.caches[1].keys.clone(), both.caches[1].values.clone()]
+    both.caches[1].keys[:, :-1] = both.caches[1].values[:, :-1] = torch.nan
+    some = [replace(row, kept=last) for row, last in zip(rows, kept, strict=True)]
+    expected, found = both.run(some)
+    assert torch.equal(found, states)
+    assert torch.equal(both.caches[1].keys.nan_to_num(), filled[0].nan_to_num())
+    assert torch.equal(both.caches[1].values.nan_to_num(), filled[1].nan_to_num())
+    assert expected.shape == found.shape
+    if storage == torch.float32 and len(found):
+        close(found, expected)
 
 
 SEGMENT = 256
