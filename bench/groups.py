@@ -40,8 +40,9 @@ class Load:
     running_tokens: int = 1500
     settle_s: float = 1.0
     watch_steps: int = 200
-    watch_s: tuple[float, float] = (5.0, 40.0)
-    """At least so long, and until there were so many steps, but no longer than so."""
+    watch_s: tuple[float, float] = (5.0, 120.0)
+    """At least so long, and until there were so many steps, but no longer than so. A step grows with what there is to
+    attend to, so percentiles compare over equally many."""
     ask_every_s: float = 0.05
     small: int = 400
     beside_neighbour: tuple[tuple[int, int], ...] = ((1, 1), (8, 1), (32, 1))
