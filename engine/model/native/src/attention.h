@@ -8,8 +8,8 @@
 #pragma once
 #include "matmul.h"
 #include "pieces.h"
+#include "values.h"
 
-#define CHUNK 64
 #ifndef SEGMENT
 #define SEGMENT 256 /* keys: shorter ones share out better, and cost more to fold */
 #endif
@@ -34,7 +34,7 @@ struct attention {
     void *out;             /* (tokens, heads * dim), float or bfloat16 */
     int pairs;             /* multiply in bfloat16, and round what comes out */
     struct attention_task *tasks;
-    int num_tasks;
+    int num_tasks, threads;
     float *partials;       /* per task: sums of its segment, when segments are shared out */
     char *scratch;         /* per thread */
     size_t scratch_bytes;
@@ -71,7 +71,7 @@ struct attention_scratch {
     uint16_t *weights;          /* (rows, CHUNK): scores as bfloat16 */
     float *scores;              /* (rows, CHUNK) */
     float *all, *part;          /* struct sums of all segments so far, and of this one */
-    size_t *places;             /* (SEGMENT): where each key and value of a segment is, in bytes */
+    size_t *places;             /* of each key and value of a segment, in bytes; after them CHUNK of what comes next */
     uint32_t *nothing;          /* dim units of zero */
 };
 
@@ -86,7 +86,7 @@ static size_t lay_out_scratch(const struct layout *l, char *base, struct attenti
     PLACE(weights, rows * CHUNK / 2);
     PLACE(all, sums);
     PLACE(part, sums);
-    PLACE(places, SEGMENT * sizeof(size_t) / 4);
+    PLACE(places, (SEGMENT + CHUNK) * sizeof(size_t) / 4);
     PLACE(nothing, l->dim);
 #undef PLACE
     return used;
@@ -94,33 +94,51 @@ static size_t lay_out_scratch(const struct layout *l, char *base, struct attenti
 
 INLINE int bytes_of(const struct layout *l) { return l->kind == FLOAT32 ? 4 : 2; }
 
-/* Where `count` keys, and values, from number `from` on of this head are. */
-static void find_places(const struct layout *l, const int64_t *blocks, int64_t from, int count, int head,
-                        size_t *places) {
-    size_t bytes = (size_t)l->dim * bytes_of(l);
-    const int64_t *block = blocks + from / l->block_size;
-    for (int key = 0, in = (int)(from % l->block_size); key < count; in = 0, block++) {
-        size_t place = (size_t)((*block * l->kv_heads + head) * l->block_size + in) * bytes;
-        for (; in < l->block_size && key < count; in++, key++, place += bytes) places[key] = place;
-    }
+INLINE int64_t keys_of(const struct attention *a, const struct attention_task *task) {
+    return a->rows[task->row].start + task->token + task->tokens;
 }
 
-/* Memory answers while the chunk before is computed. */
+/* Where keys, and values, from number `from` on are: of this task, and at most `most`. Returns how many. */
+static int find_places(const struct attention *a, const struct attention_task *task, int64_t from, int most,
+                       size_t *places) {
+    const struct layout *l = &a->layout;
+    size_t bytes = (size_t)l->dim * bytes_of(l);
+    const int64_t *block = a->blocks + a->rows[task->row].table + from / l->block_size;
+    int count = (int)MIN(most, keys_of(a, task) - from);
+    for (int key = 0, in = (int)(from % l->block_size); key < count; in = 0, block++) {
+        size_t place = (size_t)((*block * l->kv_heads + task->kv_head) * l->block_size + in) * bytes;
+        for (; in < l->block_size && key < count; in++, key++, place += bytes) places[key] = place;
+    }
+    return count;
+}
+
+/* The CHUNK places after those of keys up to `end`: what this thread probably needs next, or the last place again. */
+static void find_next_places(const struct attention *a, const struct attention_task *task, int64_t end,
+                             size_t *places) {
+    int count = 0;
+    if (task->segments > 1 || end == keys_of(a, task)) {
+        task += a->threads;
+        end = (int64_t)task->segment * SEGMENT;
+    }
+    if (task < a->tasks + a->num_tasks) count = find_places(a, task, end, CHUNK, places);
+    for (int key = count; key < CHUNK; key++) places[key] = places[key - 1];
+}
+
+/* Memory answers while the chunk before is computed, be it another task's. */
 INLINE void ask_for(const struct layout *l, const void *cache, const size_t *places, int from, int to) {
     int bytes = l->dim * bytes_of(l);
     for (int key = from; key < to; key++)
         for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)cache + places[key] + i);
 }
 
-/* Of `known` places the first `count` are of this chunk. */
-static void load_keys(const struct attention *a, struct attention_scratch *s, const size_t *places, int count,
-                      int known) {
+/* places: of `count` keys, and CHUNK further on of as many that are asked for meanwhile. */
+static void load_keys(const struct attention *a, struct attention_scratch *s, const size_t *places, int count) {
     int units = a->layout.dim * bytes_of(&a->layout) / 4;
     for (int key = 0; key < count; key += W) {
         const uint32_t *rows[W];
         for (int i = 0; i < W; i++)
             rows[i] = key + i < count ? (const uint32_t *)((const char *)a->keys + places[key + i]) : s->nothing;
-        ask_for(&a->layout, a->keys, places, key + CHUNK, MIN(key + CHUNK + W, known));
+        ask_for(&a->layout, a->keys, places + CHUNK, key, MIN(key + W, count));
         transpose_rows(rows, units, s->keys + key / PANEL * PANEL * units + key % PANEL, PANEL);
     }
     for (int key = (count + W - 1) / W * W; key % PANEL != 0; key += W)
@@ -128,13 +146,12 @@ static void load_keys(const struct attention *a, struct attention_scratch *s, co
             memset(s->keys + key / PANEL * PANEL * units + key % PANEL + u * PANEL, 0, 4 * W);
 }
 
-static void load_values(const struct attention *a, struct attention_scratch *s, const size_t *places, int count,
-                        int known) {
+static void load_values(const struct attention *a, struct attention_scratch *s, const size_t *places, int count) {
     int dim = a->layout.dim, wide = padded_dim(dim), i;
     for (int key = 0; key < count; key++) {
         float *to = (float *)s->values + key * wide;
         const char *from = (const char *)a->values + places[key];
-        ask_for(&a->layout, a->values, places, key + CHUNK, MIN(key + CHUNK + 1, known));
+        ask_for(&a->layout, a->values, places + CHUNK, key, key + 1);
         if (a->layout.kind == FLOAT32) {
             memcpy(to, from, dim * 4);
         } else {
@@ -146,15 +163,14 @@ static void load_values(const struct attention *a, struct attention_scratch *s, 
 }
 
 /* Number i of two neighbouring keys side by side, zeros past the last key. Returns how many pairs. */
-static int load_value_pairs(const struct attention *a, struct attention_scratch *s, const size_t *places, int count,
-                            int known) {
+static int load_value_pairs(const struct attention *a, struct attention_scratch *s, const size_t *places, int count) {
     int dim = a->layout.dim, pairs = (count + 31) / 32 * 16, i;
     for (int pair = 0; pair < pairs; pair++) {
         const uint16_t *rows[2];
         for (int j = 0; j < 2; j++)
             rows[j] = 2 * pair + j < count ? (const uint16_t *)((const char *)a->values + places[2 * pair + j])
                                            : (const uint16_t *)s->nothing;
-        ask_for(&a->layout, a->values, places, 2 * pair + CHUNK, MIN(2 * pair + CHUNK + 2, known));
+        ask_for(&a->layout, a->values, places + CHUNK, 2 * pair, MIN(2 * pair + 2, count));
         uint32_t *to = (uint32_t *)s->values + pair * PANEL;
         for (i = 0; i + W <= dim; i += W)
             store_u(to + i / PANEL * PANEL * (CHUNK / 2) + i % PANEL, join(rows[0] + i, rows[1] + i));
@@ -216,9 +232,16 @@ static void running_softmax(const struct attention *a, struct attention_scratch 
     }
 }
 
-/* steps: keys, or pairs of keys. */
-static void add_values(const struct attention *a, struct attention_scratch *s, struct sums *sums, int rows,
-                       int steps) {
+/* Of the chunk at `places`. Few rows take the values from the cache itself. */
+static void add_values(const struct attention *a, struct attention_scratch *s, const size_t *places, int count,
+                       struct sums *sums, int rows) {
+    int steps = count; /* keys, or pairs of keys */
+    if (!a->pairs && rows <= VALUE_ROWS && a->layout.dim % PANEL == 0) {
+        run_value_tiles(a->layout.kind, rows, a->layout.dim, s->scores, CHUNK, a->values, places, count, sums->values);
+        return;
+    }
+    if (a->pairs) steps = load_value_pairs(a, s, places, count);
+    else load_values(a, s, places, count);
     int wide = padded_dim(a->layout.dim), panels = wide / PANEL;
     int most = most_rows(a->pairs ? PAIRS : FLOAT32, steps);
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
@@ -268,19 +291,18 @@ COMPILED_ONCE void attend(const struct attention *a, struct attention_scratch *s
         sums->most[r] = -INFINITY;
         sums->total[r] = 0;
     }
-    find_places(l, a->blocks + a->rows[task->row].table, from, count, task->kv_head, s->places);
+    find_places(a, task, from, count, s->places);
+    find_next_places(a, task, from + count, s->places + count);
     ask_for(l, a->keys, s->places, 0, MIN(CHUNK, count));
     for (int at = 0; at < count; at += CHUNK) {
-        int some = MIN(CHUNK, count - at), steps = some;
+        int some = MIN(CHUNK, count - at);
         if (at == 0) ask_for(l, a->values, s->places, 0, some);
-        load_keys(a, s, s->places + at, some, count - at);
-        if (a->pairs) steps = load_value_pairs(a, s, s->places + at, some, count - at);
-        else load_values(a, s, s->places + at, some, count - at);
+        load_keys(a, s, s->places + at, some);
         for (int r = 0; r < rows; r += most)
             run_tiles(kind, MIN(most, rows - r), (some + PANEL - 1) / PANEL, (uint32_t *)s->queries + r * width, width,
                       s->keys, PANEL, (size_t)PANEL * units, units, s->scores + r * CHUNK, CHUNK, NULL);
         running_softmax(a, s, sums, rows, some, visible - at);
-        add_values(a, s, sums, rows, steps);
+        add_values(a, s, s->places + at, some, sums, rows);
     }
 }
 
@@ -336,7 +358,7 @@ static void attention_task(void *argument, int number, int thread) {
     struct attention_scratch s;
     lay_out_scratch(l, a->scratch + thread * a->scratch_bytes, &s);
     int share = l->heads / l->kv_heads, rows = task->tokens * share;
-    int64_t start = a->rows[task->row].start + task->token, length = start + task->tokens;
+    int64_t start = a->rows[task->row].start + task->token, length = keys_of(a, task);
     load_queries(a, &s, task, rows);
     if (task->segments > 1) {
         attend_shared(a, &s, number, rows, length);
