@@ -294,7 +294,7 @@ EXPORT int ek_step(struct model *m, const struct batch *b) {
     if (reserve(m, b->tokens, b->rows, tasks) != 0) return -1;
     struct attention attention = {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
-        .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .partials = m->partials,
+        .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .threads = m->pool.threads, .partials = m->partials,
         .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
     each_token(&embed, embed_task, m->sizes.hidden * 8);
