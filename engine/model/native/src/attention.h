@@ -115,12 +115,10 @@ static int find_places(const struct attention *a, const struct attention_task *t
 /* The CHUNK places after those of keys up to `end`: what this thread probably needs next, or the last place again. */
 static void find_next_places(const struct attention *a, const struct attention_task *task, int64_t end,
                              size_t *places) {
-    int count = 0;
-    if (task->segments > 1 || end == keys_of(a, task)) {
-        task += a->threads;
-        end = (int64_t)task->segment * SEGMENT;
-    }
-    if (task < a->tasks + a->num_tasks) count = find_places(a, task, end, CHUNK, places);
+    const struct attention_task *behind = a->tasks + a->num_tasks;
+    int count = 0, is_over = task->segments > 1 || end == keys_of(a, task);
+    if (is_over) task = behind - task > a->threads ? task + a->threads : behind;
+    if (task < behind) count = find_places(a, task, is_over ? (int64_t)task->segment * SEGMENT : end, CHUNK, places);
     for (int key = count; key < CHUNK; key++) places[key] = places[key - 1];
 }
 
