@@ -349,7 +349,7 @@ static void plan_product(struct product *p, int threads) {
     p->blocks = blocks_of(p->rows, most_rows(p->kind, steps_of(m)));
     p->is_widened = p->kind == BFLOAT16 && p->blocks >= WIDEN_FROM;
     p->row_tasks = blocks_of(p->rows, ROWS_OF_TASK);
-    if (p->is_widened) p->row_tasks = MIN(p->row_tasks, blocks_of(4 * threads, m->panels / 2));
+    if (p->is_widened) p->row_tasks = MIN(p->row_tasks, blocks_of(4 * threads, MAX(1, m->panels / 2)));
     size_t panel_bytes = p->is_widened ? (size_t)m->inputs * PANEL * 4 : m->panel * 4;
     double least = 0;
     p->group = 0;

@@ -60,6 +60,15 @@ def test_mlp(library: Library, inner: int, count: int) -> None:
     close(found, expected)
 
 
+@pytest.mark.parametrize("count", [1, 7, 13, 120])
+def test_matrices_of_one_panel(library: Library, count: int) -> None:
+    config = small_config(num_heads=1, num_kv_heads=1, hidden_size=4, intermediate_size=6, head_dim=2, vocab_size=5)
+    both = make_both(library, config, random_weights(config, 6, BF16), BF16)
+    hidden = both.native.run([both.row(0, 0, count)], both.caches[1])
+    alone = torch.cat([both.native.run([both.row(0, at, at + 1)], both.caches[1]) for at in range(count)])
+    assert torch.equal(hidden, alone)
+
+
 @pytest.mark.parametrize("share", [1, 3, 7])
 @pytest.mark.parametrize("dim", [32, 64, 80, 128])
 @pytest.mark.parametrize("block_size", [8, 16, 32])
