@@ -44,7 +44,7 @@ class Sampler:
             every = len(random) == len(rows)
             places = self._long(random)
             best = (top, chosen) if every else (top[places], chosen[places])
-            some = logits.clone() if every else logits[places]
+            some = logits if every else logits[places]
             picked = self._draw(some, [rows[index] for index in random], *best, draw)
             chosen = picked if every else chosen.index_copy(0, places, picked)
         return self._checked(logits, chosen, errors)
@@ -64,12 +64,12 @@ class Sampler:
         return check_values(chosen.tolist(), logits.gather(1, chosen[:, None])[:, 0].tolist(), errors)
 
     def _draw(self, logits: Tensor, rows: Sequence[SamplerState], top: Tensor, best: Tensor, draw: Draw) -> Tensor:
-        """logits (R, V), which are changed, their largest (R,) and where that is (R,) -> (R,). `best` where there is
-        nothing to draw from (NaN, all masked)."""
+        """logits (R, V), their largest (R,) and where that is (R,) -> (R,). `best` where there is nothing to draw from
+        (NaN, all masked)."""
         params = [row.params for row in rows]
         temperatures = self._column([p.temperature for p in params])
         # The largest quotient is the quotient of the largest, to the bit: rounding keeps the order.
-        weights = logits.div_(temperatures).sub_(top[:, None] / temperatures).exp_()
+        weights = (logits / temperatures).sub_(top[:, None] / temperatures).exp_()
         if any(p.min_p > 0 for p in params):
             weights.masked_fill_(weights < self._column([p.min_p for p in params]), 0)
         picked = draw(weights, self._column(self._uniform(rows), torch.float64), params)
