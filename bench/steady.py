@@ -80,9 +80,12 @@ class Steady:
         self.finish()
 
     def close(self) -> None:
-        """The engine has time to write down what its executor noted."""
+        """The engine has time to write down what its executor noted. SystemExit when it had to be killed."""
         self.started.process.stop(END_S)
+        end = None if self.started.process.exit_status() == 0 else self.started.process.describe_end()
         self.started.abandon()
+        if end is not None:
+            raise SystemExit(end)
 
     def _send(self, frames: list[bytes]) -> None:
         self.started.input_socket.send_multipart([self.started.identity, *frames])

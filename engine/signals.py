@@ -1,8 +1,12 @@
 """Stop signals, the parent's death and stack dumps: remembered from the first instruction of the process on.
 
 Until the engine is ready, SIGTERM and SIGINT raise SystemExit(143) in the main thread, once; a thread makes sure after
-MAKE_SURE_S. From then on they set `requested` and put a Wakeup into its queue: SimpleQueue.put is re-entrant, so
-a handler may interrupt the queue's own lock. A repeated signal changes nothing: clean-up is never interrupted."""
+MAKE_SURE_S. From then on they set `requested`, and that thread puts a Wakeup into the queue. A repeated signal changes
+nothing: clean-up is never interrupted.
+
+Python runs a handler between two instructions of the main thread. A signal that comes after the last of them and before
+the thread sleeps in its queue would be heard at the next request only. So the kernel's side of every signal writes a
+byte to a pipe (signal.set_wakeup_fd), whatever thread it meets, and whoever reads that wakes the main thread."""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +30,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Made and used by the main thread."""
+    """Made and used by the main thread; one daemon thread of its own, from install() to restore()."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -34,8 +39,13 @@ class StopSignals:
         self._queue: InputQueue | None = None
         self._parent = os.getppid()
         self._before: dict[signal.Signals, Any] = {}
+        self._write_fd = self._fd_before = -1
 
     def install(self) -> None:
+        read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._write_fd, False)
+        self._fd_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        threading.Thread(target=self._wake, args=(read_fd,), name="signals", daemon=True).start()
         for number in _STOP_SIGNALS:
             self._before[number] = signal.signal(number, self._on_stop)
 
@@ -50,6 +60,10 @@ class StopSignals:
             is_default = before in (signal.SIG_DFL, signal.default_int_handler)
             signal.signal(number, signal.SIG_IGN if is_default and self._was_asked else before)
         self._before.clear()
+        if self._write_fd >= 0:
+            signal.set_wakeup_fd(self._fd_before)
+            os.close(self._write_fd)
+            self._write_fd = -1
 
     @property
     def is_orphan(self) -> bool:
@@ -58,22 +72,31 @@ class StopSignals:
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         again, self._was_asked = self._was_asked, True
         self.requested = True
-        if self._queue is not None:
-            from engine.queues import Wakeup
-
-            self._queue.put(Wakeup())
-        elif not again:
-            make_sure(MAKE_SURE_S, STOPPED_BEFORE_READY)
+        if self._queue is None and not again:
             raise SystemExit(STOPPED_BEFORE_READY)
 
+    def _wake(self, read_fd: int) -> None:
+        """The thread: until the other end of the pipe is closed."""
+        is_sure = False
+        while os.read(read_fd, 64):
+            if self._queue is not None:
+                from engine.queues import Wakeup
 
-def make_sure(after_s: float, status: int) -> None:
+                self._queue.put(Wakeup())
+            elif not is_sure:
+                is_sure = True
+                make_sure(MAKE_SURE_S, STOPPED_BEFORE_READY, unless=lambda: self._queue is not None)
+        os.close(read_fd)
+
+
+def make_sure(after_s: float, status: int, unless: Callable[[], bool] = lambda: False) -> None:
     """Ends the process after a while whatever the main thread is doing, unless it has ended by itself."""
 
     def end() -> None:
         time.sleep(after_s)
-        sys.stderr.flush()
-        os._exit(status)
+        if not unless():
+            sys.stderr.flush()
+            os._exit(status)
 
     threading.Thread(target=end, name="make-sure", daemon=True).start()
 
@@ -82,14 +105,11 @@ def watch_parent(death_fd: int, grace_s: float) -> None:
     """End of file on the death pipe means that the parent is gone: stop as on SIGTERM, and make sure."""
 
     def watch() -> None:
-        while True:
-            try:
-                if os.read(death_fd, 1) == b"":
-                    break
-            except InterruptedError:
-                continue
-            except OSError:
-                return
+        try:
+            while os.read(death_fd, 1):
+                pass
+        except OSError:
+            return
         make_sure(grace_s + MAKE_SURE_S, 1)
         os.kill(os.getpid(), signal.SIGTERM)
 

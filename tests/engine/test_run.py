@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -137,6 +138,38 @@ def test_a_signal_while_idle_ends_it_cleanly(tiny_model: Path, number: signal.Si
         running.engine.signal(number)
         running.frontend.wait_dead(5)
         assert running.engine.wait(5) == 0
+
+
+def signal_another_thread(engine: EngineProcess, number: signal.Signals) -> None:
+    """What the main thread is blocked in goes on undisturbed, as after a signal that comes just before it blocks."""
+    others = sorted(int(name) for name in os.listdir(f"/proc/{engine.pid}/task") if int(name) != engine.pid)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.tgkill(engine.pid, others[0], int(number)) == 0, os.strerror(ctypes.get_errno())
+
+
+def is_asleep(engine: EngineProcess) -> bool:
+    return "State:\tS" in Path(f"/proc/{engine.pid}/status").read_text()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_does_not_wake_the_main_thread_is_heard(tiny_model: Path, number: signal.Signals) -> None:
+    with Running(tiny_model, executor="null") as running:
+        running.frontend.add("a", [5, 6, 7], max_tokens=2)
+        running.frontend.collect_all(["a"])
+        wait_until(lambda: is_asleep(running.engine), what="the loop to sleep")
+        signal_another_thread(running.engine, number)
+        running.frontend.wait_dead(5)
+        assert running.engine.wait(5) == 0
+
+
+@pytest.mark.fault
+def test_such_a_signal_ends_the_wait_for_init(tiny_model: Path, tmp_path: Path) -> None:
+    with RawFrontend() as frontend, EngineProcess(frontend, tiny_model, tmp_path / "log", executor="null") as engine:
+        frontend.take_status()
+        wait_until(lambda: is_asleep(engine), what="the wait for INIT")
+        signal_another_thread(engine, signal.SIGTERM)
+        assert engine.wait(10) == 143
 
 
 def read_lines(fd: int) -> list[dict[str, object]]:
