@@ -105,7 +105,7 @@ class UniProcExecutor(Executor):
         for rows in [*steps, one]:
             logits = worker.decoder.logits(worker.run(rows)[: len(rows)])
             for state in (greedy, random):
-                worker.sampler.sample(logits, [state] * len(rows), worker.decoder.draw)
+                worker.sampler.sample(logits, [state] * len(rows), worker.decoder.draw_tokens)
         self._heap.shrink()
 
     @torch.inference_mode()

@@ -147,7 +147,7 @@ class Worker:
         logits = self.decoder.logits(last)
         # Indexing copies: the sampler changes logits in place, log-probabilities are of the raw ones.
         raw = logits[wanted] if wanted else None
-        ids, failures = self.sampler.sample(logits, states, self.decoder.draw)
+        ids, failures = self.sampler.sample(logits, states, self.decoder.draw_tokens)
         if raw is not None:
             output.logprobs.update(_logprobs(raw, [rows[index] for index in wanted], [ids[index] for index in wanted]))
         return self._chosen(rows, ids, failures, output)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.model.attention import KVCache, attend
 from engine.model.config import ModelConfig
-from engine.model.draw import draw
+from engine.model.draw import draw_tokens
 from engine.model.inputs import InputBuilder, Row, StepInputs
 from engine.model.loader import LayerWeights, Weights
 
@@ -55,7 +55,7 @@ class Decoder:
         values, ids = self.logits(hidden).max(-1)
         return ids.tolist(), values.tolist()
 
-    draw = staticmethod(draw)
+    draw_tokens = staticmethod(draw_tokens)
 
     def close(self) -> None:
         """Nothing is held outside Python."""

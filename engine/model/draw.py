@@ -1,8 +1,8 @@
-"""One token a row out of unnormalised probabilities, by one uniform number a row.
+"""One token a row out of logits or of unnormalised probabilities, by one uniform number a row.
 
-Enters: weights (B, V) float32, the largest of a row 1. Leaves: ids (B,). A cut (top_k, top_p) keeps tokens in the order
-of falling weight, of equal ones the lowest id first; drawing is in the order of ids, as the order by weight may change
-with the last bit of a logit.
+Enters: logits (B, V) float32, or weights of which the largest of a row is 1. Leaves: ids (B,). A cut (top_k, top_p)
+keeps tokens in the order of falling weight, of equal ones the lowest id first; drawing is in the order of ids, as the
+order by weight may change with the last bit of a logit.
 
 Weights are rounded to whole multiples of 2^-37 (of a vocabulary of 49,152), so that every sum of them is exact in
 float64: no order of summing, no batch and no other code (native/src/sampling.h) can change a token."""
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from engine.messages import SamplingParams
 
-Draw = Callable[[Tensor, Tensor, Sequence[SamplingParams]], Tensor]
-"""weights (B, V), which may be changed, uniform (B, 1) float64, params -> ids (B,), -1: nothing to draw from."""
+Draw = Callable[[Tensor, list[int], Tensor, Sequence[SamplingParams]], Tensor]
+"""logits (B, V), places, uniform (R, 1) float64, params -> ids (R,), one for each of `places`, -1: nothing to draw from
+(NaN, all masked). Rows that are drawn from may be changed."""
 
 _SUM_BLOCK = 256
 _TOP_BLOCK = 64
@@ -28,7 +29,24 @@ _FEW = 64
 _EXACT_BITS = 53
 
 
+def draw_tokens(logits: Tensor, places: list[int], uniform: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Draw in torch. Temperature and min_p come before the cuts."""
+
+    def column(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=logits.device)[:, None]
+
+    temperatures = column([p.temperature for p in params])
+    some = logits[torch.tensor(places, dtype=torch.int64, device=logits.device)]
+    # The largest quotient is the quotient of the largest, to the bit: rounding keeps the order.
+    largest = some.amax(-1, keepdim=True) / temperatures
+    weights = some.div_(temperatures).sub_(largest).exp_()
+    if any(p.min_p > 0 for p in params):
+        weights.masked_fill_(weights < column([p.min_p for p in params]), 0)
+    return draw(weights, uniform, params)
+
+
 def draw(weights: Tensor, uniform: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """weights (B, V), which may be changed, uniform (B, 1) float64 -> ids (B,), -1: nothing to draw from."""
     cut = [index for index, p in enumerate(params) if is_cut(p)]
     if cut and len(cut) == len(params):
         picked, total = pick_top(weights, uniform, params)

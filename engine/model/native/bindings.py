@@ -69,7 +69,7 @@ class Library:
         self.multiply_adds = _function(library, "ek_multiply_adds", c_double, c_void_p, c_int)
         self.product = _function(library, "ek_product", c_int, c_void_p, c_int, c_int, c_void_p, c_int, c_void_p)
         self.greedy = _function(library, "ek_greedy", c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p)
-        self.draw = _function(library, "ek_draw", None, c_void_p, c_void_p, c_int, c_float, *(c_void_p,) * 4)
+        self.draw = _function(library, "ek_draw", None, *(c_void_p,) * 3, c_int, c_float, *(c_void_p,) * 6)
 
 
 def _function(library: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._NamedFuncPointer:

@@ -15,7 +15,7 @@ from engine.messages import SamplingParams
 from engine.model.attention import KVCache
 from engine.model.config import ModelConfig
 from engine.model.decoder import Decoder, rope_table
-from engine.model.draw import draw
+from engine.model.draw import draw, draw_tokens
 from engine.model.inputs import Row
 from engine.model.loader import LayerWeights, Weights
 from engine.model.native.bindings import Library
@@ -32,7 +32,11 @@ _BLOCK_SIZE = 8
 _NUM_BLOCKS = 64
 _POSITIONS = 320
 _CPU = torch.device("cpu")
-_CUTS = [SamplingParams(top_k=k, top_p=p) for k, p in ((0, 1.0), (0, 0.9), (7, 1.0), (9, 0.6), (0, 0.3), (150, 0.95))]
+_KINDS = ((0, 1.0), (0, 0.9), (7, 1.0), (9, 0.6), (0, 0.3), (150, 0.95))
+_CUTS = [SamplingParams(top_k=k, top_p=p) for k, p in _KINDS]
+_SCALED = [
+    SamplingParams(temperature=0.7 + 2 * (k == 0), min_p=0.3 * (p == 1), top_k=k, top_p=p) for k, p in _KINDS[::-1]
+]
 
 
 class CheckFailed(EngineError):
@@ -67,12 +71,17 @@ def _check_sizes(library: Library, storage: torch.dtype, threads: int, config: M
 
 
 def _check_draws(native: NativeDecoder, vocab: int) -> None:
-    """Of scattered and of equal weights, by every kind of cut."""
+    """Of scattered and of equal weights, by every kind of cut, and of logits."""
     uniform = torch.linspace(0, 1 - 2**-40, len(_CUTS), dtype=torch.float64)[:, None]
     places = torch.arange(len(_CUTS) * vocab).view(len(_CUTS), vocab)
     for weights in ((places * 37 % vocab / -16.0).exp(), places % 3 / 2.0):
         if not torch.equal(native.draw(weights.clone(), uniform, _CUTS), draw(weights, uniform, _CUTS)):
             raise CheckFailed("the drawn tokens are not those of torch")
+    logits, rows = places * 37 % vocab / -16.0, list(range(len(_SCALED)))[::-1]
+    if not torch.equal(
+        native.draw_tokens(logits.clone(), rows, uniform, _SCALED), draw_tokens(logits, rows, uniform, _SCALED)
+    ):
+        raise CheckFailed("the tokens drawn by logits are not those of torch")
 
 
 def _compare(expected: Tensor, found: Tensor, tolerance: float, number: int) -> None:

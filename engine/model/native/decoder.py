@@ -211,15 +211,35 @@ class NativeDecoder:
         self._checked(self._library.greedy(self._model, *arguments))
         return ids.tolist(), values.tolist()
 
+    def draw_tokens(
+        self, logits: Tensor, places: list[int], uniform: Tensor, params: Sequence[SamplingParams]
+    ) -> Tensor:
+        """The ids of draw.draw_tokens; rows `places` of the logits (B, vocab) become weights in whole numbers, but for
+        those where there is nothing to draw from."""
+        if not logits.is_contiguous():
+            raise ValueError("logits whose rows are not side by side")
+        temperatures = np.array([p.temperature for p in params], np.float32)
+        least = np.array([p.min_p for p in params], np.float32)
+        return self._draw(logits, places, (temperatures.ctypes.data, least.ctypes.data), uniform, params)
+
     def draw(self, weights: Tensor, uniform: Tensor, params: Sequence[SamplingParams]) -> Tensor:
         """The ids of draw.draw without its sorting; weights (B, vocab) are changed."""
+        return self._draw(weights.contiguous(), range(len(weights)), (None, None), uniform, params)
+
+    def _draw(
+        self,
+        numbers: Tensor,
+        places: Sequence[int],
+        scaling: tuple[int | None, int | None],
+        uniform: Tensor,
+        params: Sequence[SamplingParams],
+    ) -> Tensor:
         limits, shares = cuts(params, self.config.vocab_size)
-        many, share = np.array(limits, np.int64), np.array(shares, np.float64)
-        weights, uniform = weights.contiguous(), uniform.contiguous()
-        ids = torch.empty(len(weights), dtype=torch.int64)
-        one = unit(self.config.vocab_size)
-        given = (weights.data_ptr(), len(weights), one, many.ctypes.data, share.ctypes.data, uniform.data_ptr())
-        self._library.draw(self._model, *given, ids.data_ptr())
+        many, share, rows = np.array(limits, np.int64), np.array(shares, np.float64), np.array(places, np.int64)
+        uniform = uniform.contiguous()
+        ids = torch.empty(len(rows), dtype=torch.int64)
+        given = (numbers.data_ptr(), rows.ctypes.data, len(rows), unit(self.config.vocab_size), *scaling)
+        self._library.draw(self._model, *given, many.ctypes.data, share.ctypes.data, uniform.data_ptr(), ids.data_ptr())
         return ids
 
     # ---- for benchmarks

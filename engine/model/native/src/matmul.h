@@ -271,8 +271,11 @@ static void finish(const struct product *p, const float *tile, size_t width, int
     else finish_store(p, tile, width, row, rows, panel * PANEL, (int)width);
 }
 
-/* Where a block of rows begins: all are as even as may be. */
-INLINE int block_start(int rows, int block, int blocks) { return (int)((int64_t)rows * block / blocks); }
+/* Where a block of rows begins: all are as even as may be, and the first, which may have more to do for each number of
+ * the matrix, is among the largest. */
+INLINE int block_start(int rows, int block, int blocks) {
+    return (int)(((int64_t)rows * block + blocks - 1) / blocks);
+}
 INLINE int blocks_of(int rows, int most) { return (rows + most - 1) / most; }
 
 struct part { /* of a product: a task */

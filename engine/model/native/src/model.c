@@ -43,14 +43,7 @@ EXPORT struct model *ek_new(const struct sizes *sizes) {
 
 EXPORT void ek_free(struct model *m) {
     pool_stop(&m->pool);
-    for (int i = 0; i < m->sizes.layers; i++) {
-        struct layer *l = &m->layers[i];
-        free(l->qkv.data);
-        free(l->o.data);
-        free(l->gate_up.data);
-        free(l->down.data);
-    }
-    free(m->head.data);
+    slabs_free(&m->weights);
     free(m->layers);
     free(m->memory);
     free(m);
@@ -92,7 +85,7 @@ EXPORT int ek_set_matrix(struct model *m, int layer, int name, const void *from,
     struct packing p = {.from = from, .is_bfloat16 = is_bfloat16};
     int outputs, inputs, parts = find_matrix(m, layer, name, &p, &outputs, &inputs);
     enum kind kind = m->sizes.weights_are_bfloat16 ? BFLOAT16 : FLOAT32;
-    if (shape_matrix(p.matrix, outputs, inputs, kind, parts) != 0) return -1;
+    if (shape_matrix(&m->weights, p.matrix, outputs, inputs, kind, parts) != 0) return -1;
     pack_panels(m, pack_task, &p, p.rows, threads);
     return 0;
 }
@@ -103,7 +96,7 @@ EXPORT int ek_set_codes(struct model *m, int layer, int name, const uint8_t *cod
     struct packing place = {0};
     int outputs, inputs, parts = find_matrix(m, layer, name, &place, &outputs, &inputs);
     enum kind kind = m->sizes.bits == 8 || name == HEAD ? INT8 : INT4;
-    if (shape_matrix(place.matrix, outputs, inputs, kind, parts) != 0) return -1;
+    if (shape_matrix(&m->weights, place.matrix, outputs, inputs, kind, parts) != 0) return -1;
     struct code_packing p = {place.matrix, codes, scales, lows, place.rows, place.first, place.step};
     pack_panels(m, pack_code_task, &p, p.rows, threads);
     return 0;
@@ -186,7 +179,7 @@ static void place_task(void *argument, int task, int thread) {
     }
 }
 
-#define NUMBERS_PER_TASK 16384 /* less is done sooner than another thread has come */
+#define NUMBERS_PER_TASK 4096 /* less is done sooner than another thread has come */
 
 static void each_token(struct token_job *job, task_fn run, int numbers) {
     job->per_task = MAX(1, NUMBERS_PER_TASK / numbers);
@@ -351,10 +344,12 @@ EXPORT int ek_greedy(struct model *m, const float *hidden, int rows, int64_t *id
     return 0;
 }
 
-/* weights (rows, vocab), which are changed -> ids (rows), -1 where there is nothing to draw from (sampling.h). */
-EXPORT void ek_draw(struct model *m, float *weights, int rows, float unit, const int64_t *limits, const double *shares,
+/* Rows `places` of numbers (any, vocab), which are changed -> ids (rows), -1 where there is nothing to draw from. They
+ * are logits, or without temperatures weights (sampling.h). */
+EXPORT void ek_draw(struct model *m, float *numbers, const int64_t *places, int rows, float unit,
+                    const float *temperatures, const float *least, const int64_t *limits, const double *shares,
                     const double *uniform, int64_t *ids) {
-    struct drawing drawing = {weights, m->sizes.vocab, unit, limits, shares, uniform, ids};
+    struct drawing drawing = {numbers, m->sizes.vocab, places, temperatures, least, unit, limits, shares, uniform, ids};
     pool_run(&m->pool, draw_task, &drawing, rows);
 }
 

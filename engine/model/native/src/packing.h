@@ -1,17 +1,7 @@
 /* A matrix as it is in files becomes panels: memory for it, and the order of its numbers. */
 #pragma once
-#include <sys/mman.h>
-
 #include "matmul.h"
-
-static void *big_memory(size_t bytes) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, bytes >= (2u << 20) ? 2u << 20 : 64, MAX(bytes, 64)) != 0) return NULL;
-#ifdef MADV_HUGEPAGE
-    if (bytes >= (2u << 20)) madvise(memory, bytes, MADV_HUGEPAGE);
-#endif
-    return memory;
-}
+#include "memory.h"
 
 struct packing {
     struct matrix *matrix;
@@ -83,7 +73,8 @@ static void pack_code_task(void *argument, int panel, int thread) {
     }
 }
 
-static int shape_matrix(struct matrix *matrix, int outputs, int inputs, enum kind kind, int parts) {
+static int shape_matrix(struct slabs *slabs, struct matrix *matrix, int outputs, int inputs, enum kind kind,
+                        int parts) {
     if (matrix->data != NULL) return 0;
     int panels = (outputs / parts + PANEL - 1) / PANEL * parts;
     *matrix = (struct matrix){parts == 2 ? panels * PANEL : outputs, inputs, panels, kind, 0, NULL};
@@ -91,6 +82,6 @@ static int shape_matrix(struct matrix *matrix, int outputs, int inputs, enum kin
         matrix->panel = (size_t)padded_inputs(inputs) / group_of(bits_of(kind)) * group_units(bits_of(kind), PANEL);
     else
         matrix->panel = (size_t)(kind == FLOAT32 ? inputs : inputs / 2) * PANEL;
-    matrix->data = big_memory(panels * matrix->panel * 4);
+    matrix->data = slabs_take(slabs, panels * matrix->panel * 4);
     return matrix->data == NULL ? -1 : 0;
 }

@@ -2,6 +2,7 @@
  * last struct are those of bindings.py, field by field. */
 #pragma once
 #include "attention.h"
+#include "memory.h"
 #include "packing.h"
 
 struct sizes {
@@ -22,6 +23,7 @@ struct model {
     enum kind rows_kind; /* of activations that are multiplied */
     struct layer *layers;
     struct matrix head;
+    struct slabs weights;
     const void *embedding; /* (vocab, hidden) as the weights are; NULL: taken from the head's panels */
     const float *final_norm;
     const float *rope; /* (positions, dim / 2) cosine and sine */

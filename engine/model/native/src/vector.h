@@ -57,6 +57,19 @@ INLINE void store_u(uint32_t *p, vu v) { *(vu_any *)p = (vu_any)v; }
 INLINE vf all_f(float x) { return x - (vf){0}; }
 INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
+/* Bit i for lane i. */
+INLINE uint32_t lanes_of(vi mask) {
+#if defined(__AVX512DQ__) && W == 16
+    return _mm512_movepi32_mask((__m512i)mask);
+#elif defined(__AVX2__) && W == 8
+    return (uint32_t)_mm256_movemask_ps((__m256)mask);
+#else
+    uint32_t bits = 0;
+    for (int i = 0; i < W; i++) bits |= (uint32_t)(mask[i] & 1) << i;
+    return bits;
+#endif
+}
+
 INLINE vf pair_low(vu pair) { return (vf)(pair << 16); }
 INLINE vf pair_high(vu pair) { return (vf)(pair & 0xffff0000u); }
 /* One instruction, which compilers do not find by themselves. */

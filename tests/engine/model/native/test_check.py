@@ -35,7 +35,10 @@ FAULTS = {
     "gate": ("matmul.h", "exp_v(-g)", "exp_v(g)"),
     "rest of a row": ("pieces.h", "for (; i < size; i++) rest += x[i] * x[i];", ""),
     "share": ("sampling.h", "share * cut.sum", "share * total"),
-    "equals": ("sampling.h", "int i = count - 1; equals > cut.equals; i--", "int i = 0; equals > cut.equals; i++"),
+    "equals": ("sampling.h", "equals-- > 0", "equals++ > 0"),
+    "least": ("sampling.h", "/ count * SAFELY", "* SAFELY"),
+    "temperature": ("sampling.h", "1.0f / temperature", "temperature"),
+    "min_p": ("sampling.h", "weight < least", "weight < 0"),
     "best": ("matmul.h", "while (from[i] != top) i++;", ""),
 }
 
