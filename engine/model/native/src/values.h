@@ -11,6 +11,7 @@
 #define VALUE_ARGUMENTS \
     const float *weights, size_t ldw, const char *values, const size_t *places, int count, float *sums, size_t lds
 
+/* Of a panel in bfloat16, even numbers and odd ones are summed apart: a pair is widened sooner than two halves. */
 INLINE void value_tile(const enum kind kind, const int rows, const int panels, VALUE_ARGUMENTS) {
     const int bytes = kind == FLOAT32 ? 4 : 2;
     vf part[VALUE_ROWS][2 * MAX_UNIT];
@@ -27,7 +28,8 @@ INLINE void value_tile(const enum kind kind, const int rows, const int panels, V
         for (int r = 0; r < rows; r++) x[r] = all_f(weights[r * ldw + key]);
 #pragma GCC unroll 8
         for (int v = 0; v < 2 * panels; v++) {
-            vf value = kind == FLOAT32 ? load_f((const float *)from + v * W) : widen((const uint16_t *)from + v * W);
+            vu units = load_u((const uint32_t *)from + (kind == FLOAT32 ? v : v / 2) * W);
+            vf value = kind == FLOAT32 ? (vf)units : v % 2 ? pair_high(units) : pair_low(units);
 #pragma GCC unroll 6
             for (int r = 0; r < rows; r++) {
                 MULTIPLY_ADD(part[r][v], value, x[r]);
@@ -40,6 +42,7 @@ INLINE void value_tile(const enum kind kind, const int rows, const int panels, V
 #pragma GCC unroll 8
         for (int v = 0; v < 2 * panels; v++) {
             float *to = sums + r * lds + v * W;
+            if (kind == BFLOAT16 && v % 2 == 0) zip(&part[r][v], &part[r][v + 1]);
             store_f(to, load_f(to) + part[r][v]);
         }
 }

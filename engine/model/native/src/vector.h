@@ -154,10 +154,28 @@ INLINE vf exp_v(vf x) {
     __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define ZIP_HIGH(a, b) \
     __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif defined(HAS_SHUFFLE) && W == 8
+#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #elif defined(HAS_SHUFFLE) && W == 4
 #define ZIP_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
+
+/* a[0], b[0], a[1], b[1] and so on: the first half of them to *a, the second to *b. */
+INLINE void zip(vf *a, vf *b) {
+#if defined(ZIP_LOW)
+    vf low = ZIP_LOW(*a, *b), high = ZIP_HIGH(*a, *b);
+#else
+    vf low, high;
+    for (int i = 0; i < W / 2; i++) {
+        low[2 * i] = (*a)[i], low[2 * i + 1] = (*b)[i];
+        high[2 * i] = (*a)[W / 2 + i], high[2 * i + 1] = (*b)[W / 2 + i];
+    }
+#endif
+    *a = low;
+    *b = high;
+}
 
 #if defined(HAS_SHUFFLE) && W == 8
 typedef uint32_t vq __attribute__((vector_size(16)));
