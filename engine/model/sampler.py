@@ -77,7 +77,7 @@ class Sampler:
 
 def best_tokens(logits: Tensor, places: Sequence[int]) -> list[int]:
     """logits (B, V) -> the first of the best tokens of each of `places`; of a row with NaN the first NaN."""
-    if logits.is_cpu:  # numpy's search takes a sixth of the time of torch's
+    if logits.is_cpu:  # numpy searches sooner than torch: six times at 17 rows of 49,152, 1.4 times at 50
         rows = logits.numpy()
         return [int(rows[index].argmax()) for index in places]
     return logits[torch.tensor(places, dtype=torch.int64, device=logits.device)].argmax(-1).tolist()

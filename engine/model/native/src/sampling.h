@@ -85,16 +85,17 @@ INLINE int32_t bits_of_number(float f) {
  * first: an addition waits for the one before. Most of a row is usually out of range, and passed by W at a time. */
 static void fill_buckets(const float *w, int count, int32_t from, int32_t to, int shift, int width, struct buckets *b) {
     int32_t last = (1 << width) - 1;
+    float rest[W] = {0};
     memset(b, 0, STREAMS * sizeof *b);
     for (int first = 0; first < count; first += W) {
-        float rest[W] = {0};
         const float *at = w + first;
         if (first + W > count) at = memcpy(rest, at, (count - first) * sizeof *w);
         vi bits = (vi)load_f(at);
         for (uint32_t lanes = lanes_of((bits >= from) & (bits <= to)); lanes != 0; lanes &= lanes - 1) {
-            float number = at[__builtin_ctz(lanes)];
+            int lane = __builtin_ctz(lanes);
+            float number = at[lane];
             int32_t bucket = bits_of_number(number) >> shift & last;
-            struct buckets *stream = b + (bucket + lanes) % STREAMS;
+            struct buckets *stream = b + lane % STREAMS;
             stream->counts[bucket]++;
             stream->sums[bucket] += number;
         }
