@@ -250,10 +250,10 @@ static void add_values(const struct attention *a, struct attention_scratch *s, c
             if (a->pairs)
                 run_tiles(PAIRS, some, width / PANEL, (uint32_t *)(s->weights + r * CHUNK), CHUNK / 2,
                           (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), steps,
-                          result, width, NULL);
+                          result, width, 0, NULL);
             else
                 run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
-                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width, NULL);
+                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width, 0, NULL);
             for (int i = 0; i < some; i++) {
                 float *to = sums->values + (r + i) * wide + panel * PANEL;
                 for (int j = 0; j < width; j += W) store_f(to + j, load_f(to + j) + load_f(result + i * width + j));
@@ -298,7 +298,7 @@ COMPILED_ONCE void attend(const struct attention *a, struct attention_scratch *s
         load_keys(a, s, s->places + at, some);
         for (int r = 0; r < rows; r += most)
             run_tiles(kind, MIN(most, rows - r), (some + PANEL - 1) / PANEL, (uint32_t *)s->queries + r * width, width,
-                      s->keys, PANEL, (size_t)PANEL * units, units, s->scores + r * CHUNK, CHUNK, NULL);
+                      s->keys, PANEL, (size_t)PANEL * units, units, s->scores + r * CHUNK, CHUNK, 0, NULL);
         running_softmax(a, s, sums, rows, some, visible - at);
         add_values(a, s, s->places + at, some, sums, rows);
     }

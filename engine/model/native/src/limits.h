@@ -1,6 +1,7 @@
 /* For benchmarks alone: what this machine can do at best, and one product by itself. */
 #pragma once
 #include "matmul.h"
+#include "pool.h"
 
 #define READ_BLOCK (256 * 1024)
 #define CHAINS 12

@@ -11,6 +11,7 @@
 #include "packing.h"
 #include "pieces.h"
 #include "pool.h"
+#include "product.h"
 #include "sampling.h"
 #include "state.h"
 

@@ -4,6 +4,7 @@
 #include "attention.h"
 #include "memory.h"
 #include "packing.h"
+#include "product.h"
 
 struct sizes {
     int32_t vocab, hidden, inner, layers, heads, kv_heads, dim, block_size, threads;

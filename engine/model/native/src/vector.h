@@ -49,6 +49,7 @@ typedef uint16_t vh __attribute__((vector_size(2 * W)));
 typedef float vf_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint32_t vu_any __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef uint16_t vh_any __attribute__((vector_size(2 * W), aligned(2), may_alias));
+typedef uint32_t vu_half __attribute__((vector_size(4 * W), aligned(2), may_alias));
 
 INLINE vf load_f(const float *p) { return (vf)(*(const vf_any *)p); }
 INLINE vu load_u(const uint32_t *p) { return (vu)(*(const vu_any *)p); }
@@ -72,6 +73,15 @@ INLINE uint32_t lanes_of(vi mask) {
 
 INLINE vf pair_low(vu pair) { return (vf)(pair << 16); }
 INLINE vf pair_high(vu pair) { return (vf)(pair & 0xffff0000u); }
+/* The even numbers of the pairs at p, before which two bytes must be readable. With AVX2 one more load, which begins
+ * there, is cheaper between multiply-adds than a shift: a product of 8 rows takes 6 % less (Zen 1). */
+INLINE vf load_low(const uint32_t *p) {
+#if W == 8
+    return pair_high((vu)(*(const vu_half *)((const char *)p - 2)));
+#else
+    return pair_low(load_u(p));
+#endif
+}
 /* One instruction, which compilers do not find by themselves. */
 INLINE vu load_halves(const uint16_t *p) {
 #if defined(__AVX2__) && W == 8

@@ -32,14 +32,14 @@ FAULTS = {
     "mask": ("attention.h", "visible + (first + r) / share", "visible + 1 + (first + r) / share"),
     "scale": ("attention.h", "l->scale", "l->scale * 0.5f"),
     "slot": ("model.c", "% l->block_size) * dim +", "% (l->block_size - 1)) * dim +"),
-    "gate": ("matmul.h", "exp_v(-g)", "exp_v(g)"),
+    "gate": ("product.h", "exp_v(-g)", "exp_v(g)"),
     "rest of a row": ("pieces.h", "for (; i < size; i++) rest += x[i] * x[i];", ""),
     "share": ("sampling.h", "share * cut.sum", "share * total"),
     "equals": ("sampling.h", "equals-- > 0", "equals++ > 0"),
     "least": ("sampling.h", "/ count * SAFELY", "* SAFELY"),
     "temperature": ("sampling.h", "1.0f / temperature", "temperature"),
     "min_p": ("sampling.h", "weight < least", "weight < 0"),
-    "best": ("matmul.h", "while (from[i] != top) i++;", ""),
+    "best": ("product.h", "while (from[i] != top) i++;", ""),
 }
 
 
