@@ -13,7 +13,7 @@ import zmq
 
 from engine.errors import EngineDeadError
 from engine.messages import EngineCoreRequest, FinishReason, SamplingParams
-from tests.support.engine_process import Running
+from tests.support.engine_process import Running, stats_with_nothing_left
 from tests.support.frontend import Generation
 
 pytestmark = pytest.mark.e2e
@@ -25,9 +25,7 @@ def assert_still_right(running: Running, request_id: str) -> None:
     found = running.frontend
     found.add(request_id, PROMPT, max_tokens=5)
     assert found.collect(request_id).token_ids == [7] * 5
-    stats = found.call("stats")
-    assert isinstance(stats, dict)
-    assert stats["running"] == stats["waiting"] == 0 and stats["free_blocks"] == stats["num_gpu_blocks"]
+    stats_with_nothing_left(found)
 
 
 def finals(generations: list[Generation]) -> Counter[str]:
