@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.messages import SamplingParams
+from enginectl.dirs import STATE_SETTING
 from enginectl.errors import EngineDied
 from enginectl.supervisor.logs import KEEP, MAX_BYTES
 from tests.faults.test_supervisor import Background, await_inflight, generate, pids
@@ -61,7 +62,7 @@ def test_a_supervisor_killed_at_any_moment_of_a_start_leaves_nobody_and_the_next
 def processes_of(rig: Rig) -> list[int]:
     """Live pids that were started with the state directory of this rig: also one whose parent had no time to say
     that it had begun it."""
-    mark = f"ENGINECTL_STATE_DIR={os.environ['ENGINECTL_STATE_DIR']}".encode()
+    mark = f"{STATE_SETTING}={rig.root / 'state'}".encode()
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it is gone, or somebody else's
