@@ -1,8 +1,8 @@
 """Input thread: frames from the clients become messages in input_queue, aborts in aborts_queue too.
 
-Owns one DEALER per client and the optional coordinator XSUB. Writes input_queue, aborts_queue, the answers of instant
-utilities into output_queue, and `dialects`. A message that cannot be read is counted, answered when it has an id, and
-dropped. Dies by stop(), or by posting ThreadDied to input_queue; never in silence."""
+Owns one DEALER per client and the optional coordinator XSUB. Writes input_queue, aborts_queue and `dialects`; sends the
+answers of instant utilities at once, or puts them into output_queue. A message that cannot be read is counted, answered
+when it has an id, and dropped. Dies by stop(), or by posting ThreadDied to input_queue; never in silence."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ LOG_EVERY_S = 1.0
 Socket = zmq.Socket[bytes]
 Admit = Callable[[EngineCoreRequest, int], Request]
 Instant = Callable[[UtilityCall], EngineCoreOutputs | None]
+SendAtOnce = Callable[[int, EngineCoreOutputs], bool]
 
 
 class InputThread(threading.Thread):
@@ -76,6 +77,7 @@ class InputThread(threading.Thread):
         output_queue: OutputQueue,
         admit: Admit,
         instant: Instant,
+        send_at_once: SendAtOnce,
         dialects: dict[int, Dialect],
         counters: Counters,
     ) -> None:
@@ -93,6 +95,7 @@ class InputThread(threading.Thread):
             output_queue=output_queue,
             admit=admit,
             instant=instant,
+            send_at_once=send_at_once,
             dialects=dialects,
             counters=counters,
         )
@@ -201,6 +204,7 @@ class Receiver:
         output_queue: OutputQueue,
         admit: Admit,
         instant: Instant,
+        send_at_once: SendAtOnce,
         dialects: dict[int, Dialect],
         counters: Counters,
     ) -> None:
@@ -210,6 +214,7 @@ class Receiver:
         self._output_queue = output_queue
         self._admit = admit
         self._instant = instant
+        self._send_at_once = send_at_once
         self._dialects = dialects
         self._counters = counters
         self._seq = 0
@@ -275,7 +280,8 @@ class Receiver:
             self._input_queue.put(Call(call))
             return
         outputs.timestamp = outputs.timestamp or time.monotonic()
-        self._output_queue.put(Emit(call.client_index, outputs))
+        if not self._send_at_once(call.client_index, outputs):
+            self._output_queue.put(Emit(call.client_index, outputs))
 
     def _reject(self, error: ProtocolError, frames: list[bytes], client: int) -> None:
         """Counted, answered when it has an id, logged without its content."""

@@ -44,6 +44,7 @@ class IOThreads:
             output_queue=engine.output_queue,
             admit=engine.preprocess_add_request,
             instant=lambda call: answer_instantly(engine, call),
+            send_at_once=self._out.send_at_once,
             dialects=self._out.dialects,
             counters=engine.counters,
         )

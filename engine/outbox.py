@@ -1,11 +1,13 @@
 """One client's way out: a PUSH socket, what waits before it, and what zmq still reads from our memory.
 
-Encoded frames enter; they leave in order, whole, without blocking. Used and owned by engine-out alone; close() ends it.
+Encoded frames enter; they leave in order, whole, without blocking. Owned by engine-out; close() ends it. send_at_once()
+is engine-in's: a zmq socket may pass from thread to thread when a full memory fence lies between, and the lock is one.
 Frames under zmq's copy threshold are copied by send and free at once. Longer ones are read from our memory, each with
 a tracker of its own: the tracker of a multipart send covers its last frame only."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 
@@ -69,6 +71,8 @@ class Outbox:
         """Waiting here, or read in place by zmq."""
         self.is_dropping = False
         """Over budget: nothing is taken until all that is held has gone out."""
+        self._lock = threading.Lock()
+        """Held for a few microseconds by whoever uses the socket."""
         self._pool = pool
         self._byte_budget = byte_budget
         self._pending: deque[Frames] = deque()
@@ -95,6 +99,21 @@ class Outbox:
             self.append(frames)
         return True
 
+    def send_at_once(self, frames: Frames) -> bool:
+        """Sends a copy, from a thread that is not the owner. False, and nothing is sent, when the owner is at the
+        socket, when anything waits before it, and when zmq takes no more."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self.socket.closed or not self.is_settled:
+                return False
+            self.socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        finally:
+            self._lock.release()
+        return True
+
     def append(self, frames: Frames) -> None:
         """Keeps for later, whatever the budget says. A short body is copied so that its buffer is free at once."""
         if isinstance(frames[0], bytearray) and len(frames[0]) < zmq.COPY_THRESHOLD:
@@ -117,14 +136,16 @@ class Outbox:
 
     def close(self, linger_s: float) -> None:
         """Safe to call twice: the first linger time holds."""
-        if not self.socket.closed:
-            self.socket.close(linger=int(linger_s * 1000))
+        with self._lock:
+            if not self.socket.closed:
+                self.socket.close(linger=int(linger_s * 1000))
 
     def _try_send(self, frames: Frames) -> bool:
         """All frames of a message go, or none."""
         parts = [zmq.Frame(f, track=True, copy=False) if len(f) >= zmq.COPY_THRESHOLD else f for f in frames]
         try:
-            self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)
+            with self._lock:
+                self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False, track=True)
         except zmq.Again:
             return False
         trackers = [part.tracker for part in parts if isinstance(part, zmq.Frame) and part.tracker is not None]

@@ -109,10 +109,12 @@ class EngineCoreProc(EngineCore):
         while not self.lifecycle.phase.is_final:
             self._process_input_queue()
             self._handle_shutdown()
-            self._process_engine_step()
-            self.deferred.complete()
+            outputs = self._process_engine_step()
             self.loop_counter += 1
-            self.publish()
+            self.publish()  # before post_step: who has an output reads figures that are no older
+            if outputs is not None:
+                self.post_step(outputs)
+            self.deferred.complete()
 
     def _process_input_queue(self) -> None:
         """Blocks without work (no CPU when idle), never with work; then empties the queue."""
@@ -128,14 +130,15 @@ class EngineCoreProc(EngineCore):
                 return
             self._handle_client_request(message)
 
-    def _process_engine_step(self) -> None:
+    def _process_engine_step(self) -> Outputs | None:
+        """None when nothing ran."""
         if not (self.lifecycle.phase.may_step and self.scheduler.has_work):
-            return
+            return None
         outputs = self.step(self._process_aborts_queue)
         if self.last_step.rows:
-            self.post_step(outputs)
-        else:
-            time.sleep(STARVED_YIELD_S)
+            return outputs
+        time.sleep(STARVED_YIELD_S)
+        return None
 
     def post_step(self, outputs: Outputs) -> None:
         """Sends what the step gave; its figures go along to one client and into the flight record."""
@@ -258,11 +261,14 @@ class EngineCoreProc(EngineCore):
         self.output_queue.put(Emit(client, EngineCoreOutputs(self.engine_index, items, stats, time.monotonic())))
 
     def emit_all(self, outputs: Outputs) -> None:
+        """Final outputs between or within steps; who has one reads figures that are no older."""
+        if outputs:
+            self.publish()
         for client, items in outputs.items():
             self._emit(client, items)
 
     def emit_utility(self, client: int, result: UtilityOutput) -> None:
-        """Answers one call. Any thread: a Future may complete anywhere."""
+        """Answers one call. Any thread."""
         self.output_queue.put(Emit(client, EngineCoreOutputs(self.engine_index, [], None, time.monotonic(), result)))
 
     # ------------------------------------------------------------ the end

@@ -175,6 +175,7 @@ def _run(engine: EngineCoreProc, call: UtilityCall, found: Utility) -> object:
 
 
 def _answer_future(engine: EngineCoreProc, call: UtilityCall, done: Future[object]) -> None:
+    """Main thread only: nobody but engine.deferred completes one."""
     if done.cancelled():
         output = UtilityOutput(call.call_id, f"{call.method} was cancelled: {SHUTTING_DOWN}")
     elif (error := done.exception()) is not None:
@@ -185,6 +186,7 @@ def _answer_future(engine: EngineCoreProc, call: UtilityCall, done: Future[objec
             output = _encode(call, done.result())
         except UtilityError as unencodable:
             output = UtilityOutput(call.call_id, _cut(str(unencodable)))
+    engine.publish()
     engine.emit_utility(call.client_index, output)
 
 

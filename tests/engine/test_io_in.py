@@ -47,6 +47,8 @@ class Loop:
         self.output_queue: SimpleQueue[object] = SimpleQueue()
         self.dialects: dict[int, Dialect] = {}
         self.counters = Counters()
+        self.at_once: SimpleQueue[tuple[int, EngineCoreOutputs]] = SimpleQueue()
+        self.may_send_at_once = True
         self.thread = InputThread(
             context=self.context,
             addresses=addresses,
@@ -57,6 +59,7 @@ class Loop:
             output_queue=self.output_queue,  # type: ignore[arg-type]
             admit=self.admit,
             instant=self.instant,
+            send_at_once=self.send_at_once,
             dialects=self.dialects,
             counters=self.counters,
         )
@@ -72,6 +75,11 @@ class Loop:
         if call.method != "instant":
             return None
         return EngineCoreOutputs(utility_output=codec.utility_answer(call.call_id, "at once"))
+
+    def send_at_once(self, client: int, outputs: EngineCoreOutputs) -> bool:
+        if self.may_send_at_once:
+            self.at_once.put((client, outputs))
+        return self.may_send_at_once
 
     def next(self) -> ToLoop:
         try:
@@ -171,13 +179,23 @@ def test_calls(frontend: RawFrontend, loop: Loop) -> None:
     assert isinstance(message, Call)
     assert (message.call.call_id, message.call.client_index, message.call.method) == (call_id, 1, "pause_scheduler")
     assert [codec.decode_value(arg, object) for arg in message.call.args] == ["keep", True]
+    call_id = frontend.ask("breaks")
+    failed = loop.next()
+    assert isinstance(failed, RefuseCall) and failed.call_id == call_id and "breaks failed" in failed.text
+
+
+def test_an_instant_answer_goes_at_once_or_through_the_queue(frontend: RawFrontend, loop: Loop) -> None:
+    """Never both."""
+    call_id = frontend.ask("instant", client=1)
+    client, outputs = loop.at_once.get(timeout=TIMEOUT_S)
+    assert client == 1 and outputs.timestamp > 0
+    assert outputs.utility_output is not None and outputs.utility_output.call_id == call_id
+    loop.may_send_at_once = False
     call_id = frontend.ask("instant")
     emitted = loop.output_queue.get(timeout=TIMEOUT_S)
     assert isinstance(emitted, Emit) and emitted.client_index == 0 and emitted.outputs.timestamp > 0
     assert emitted.outputs.utility_output is not None and emitted.outputs.utility_output.call_id == call_id
-    call_id = frontend.ask("breaks")
-    failed = loop.next()
-    assert isinstance(failed, RefuseCall) and failed.call_id == call_id and "breaks failed" in failed.text
+    assert loop.at_once.empty() and loop.output_queue.empty()
 
 
 @pytest.mark.parametrize(("dialect", "expected"), [(Dialect.V025, Dialect.V025), (Dialect.V032, Dialect.V032)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.messages import FinishReason
-from tests.support.engine_process import Running
+from tests.support.engine_process import Running, stats_with_nothing_left
 
 pytestmark = pytest.mark.e2e
 PROMPT = list(range(5, 45))
@@ -138,6 +138,25 @@ def test_a_shutdown_that_is_read_too_late_does_nothing(slow: Running) -> None:
     assert slow.frontend.call("is_scheduler_paused") is False
     slow.frontend.call("shutdown", 0.0, time.monotonic() + 60.0)
     slow.frontend.wait_dead(10)
+
+
+def test_a_call_says_nothing_older_than_the_last_output_or_answer(tiny_model: Path) -> None:
+    with Running(tiny_model, num_gpu_blocks=64, executor="tests.support.saboteurs:LatePublisher") as running:
+        frontend = running.frontend
+        for number in range(5):
+            frontend.add(f"ends-{number}", PROMPT, max_tokens=2)
+            frontend.collect(f"ends-{number}")
+            assert stats_with_nothing_left(frontend)["output_tokens"] >= 2 * (number + 1)
+            frontend.add(f"aborted-{number}", PROMPT, max_tokens=900)
+            frontend.abort([f"aborted-{number}"])
+            frontend.collect(f"aborted-{number}")
+            stats_with_nothing_left(frontend)
+            begun = frontend.add(f"slept-on-{number}", PROMPT, max_tokens=4)
+            frontend.pump(lambda begun=begun: begun.token_ids)
+            frontend.call("sleep", 1, "wait")
+            assert frontend.call("stats")["sleeping"] is True  # type: ignore[index]
+            frontend.call("wake_up")
+            assert frontend.call("stats")["sleeping"] is False  # type: ignore[index]
 
 
 def test_sleep_and_wake_up(slow: Running) -> None:

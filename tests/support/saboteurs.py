@@ -14,11 +14,14 @@ import zmq
 
 import engine.io_threads
 import engine.limits
+import engine.proc
+import engine.views
 from engine.config import EngineConfig
 from engine.executor.base import ModelInfo, Progress
 from engine.executor.null import NullExecutor
 from engine.io_in import Receiver
 from engine.io_out import OutputThread
+from engine.proc import EngineCoreProc
 from engine.queues import Emit
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
 from engine.scheduler.scheduler import Scheduler
@@ -43,6 +46,20 @@ class FullExecutor(NullExecutor):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         replace(engine.limits, "MAX_LIVE_REQUEST_BYTES", 64 * 1024)
+
+
+class LatePublisher(NullExecutor):
+    """What the loop publishes comes 20 ms late."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        publish = engine.views.publish
+
+        def late(core: EngineCoreProc) -> None:
+            time.sleep(0.02)
+            publish(core)
+
+        replace(engine.proc, "publish", late)
 
 
 class _Triggered(NullExecutor):
