@@ -38,6 +38,8 @@ class Arm:
     command: tuple[str, ...]
     """{port} stands for the port of the handshake."""
     environment: dict[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    """What a start reads, as files or whole folders."""
 
     def full_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in inherited.items() if not name.startswith(DROPPED)}
@@ -51,7 +53,12 @@ class Arm:
 def ours(model: str, more: Sequence[str] = (), shape: Sequence[str] = SHAPE) -> Arm:
     command = [sys.executable, "-m", "engine", "--handshake", "tcp://127.0.0.1:{port}", "--model", model, *shape,
                "--kv-memory", "1GiB", *more]  # fmt: skip
-    return Arm(OURS, OURS, tuple(command))
+    return Arm(OURS, OURS, tuple(command), files=start_files(sys.executable, model))
+
+
+def start_files(python: str, model: str) -> tuple[Path, ...]:
+    """The libraries of an environment, and the model."""
+    return Path(python).parent.parent / "lib", Path(model)
 
 
 def peer_command(python: str, model: str, shape: Sequence[str] = SHAPE) -> list[str]:
@@ -62,7 +69,8 @@ def peer_command(python: str, model: str, shape: Sequence[str] = SHAPE) -> list[
 
 
 def peer_default(python: str, model: str, more: Sequence[str] = (), shape: Sequence[str] = SHAPE) -> Arm:
-    return Arm(DEFAULT, "vLLM, default", (*peer_command(python, model, shape), *more), dict(PEER_ENVIRONMENT))
+    command = (*peer_command(python, model, shape), *more)
+    return Arm(DEFAULT, "vLLM, default", command, dict(PEER_ENVIRONMENT), start_files(python, model))
 
 
 def peer_best(
@@ -78,7 +86,8 @@ def peer_best(
         raise NoSuchPeer(f"{library} is missing: {python} -m pip install intel-openmp")
     bound = core_list(sorted(os.sched_getaffinity(0)) if cores is None else cores)
     environment = PEER_ENVIRONMENT | {"LD_PRELOAD": str(library), "VLLM_CPU_OMP_THREADS_BIND": bound}
-    return Arm(BEST, "vLLM, best", (*peer_command(python, model, shape), *more), environment)
+    command = (*peer_command(python, model, shape), *more)
+    return Arm(BEST, "vLLM, best", command, environment, start_files(python, model))
 
 
 def core_list(cores: Sequence[int]) -> str:

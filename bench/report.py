@@ -33,8 +33,9 @@ def report(facts: Document, found: Sequence[Line], runs: Sequence[Document], arm
         f"({made['revision']}), torch {made['torch']}; vLLM {made['vllm']}, torch {made['vllm_torch']}.",
         "",
         f"Made by `python -m bench.peers MODEL_DIR --peer-python VENV/bin/python --rounds {rounds}{asked(facts)}`: "
-        f"medians of {rounds} rounds, all arms in turn, {weights(facts)}, each run a new engine, one neutral frontend "
-        "for all (bench/protocol.py). Compare the ratios, not the figures: another machine has others.",
+        f"medians of {rounds} rounds, all arms in turn, {weights(facts)}, each run a new engine whose files "
+        "are in memory when it is started, one neutral frontend for all (bench/protocol.py). Compare the ratios, not "
+        "the figures: another machine has others.",
         "",
         *as_table(found, [arm.title for arm in arms if arm.name != OURS]),
         "",

@@ -22,6 +22,8 @@ from bench.wire import RunFailed
 
 Document = dict[str, Any]
 
+READ_BYTES = 1 << 20
+
 
 class OtherSitting(Exception):
     """What is kept in the folder was measured otherwise: it cannot stand beside the rest."""
@@ -57,8 +59,25 @@ def kept(run: Run, directory: Path, machine_now: Mapping[str, object]) -> Docume
     return document if set(run.groups) <= set(document["groups"]) else None
 
 
+def read_through(places: Sequence[Path]) -> int:
+    """Reads files, and those in folders, so that the kernel has them in memory. Returns the bytes; what cannot be read
+    counts as nothing, for whoever needs it will say so."""
+    total = 0
+    files = [file for place in places for file in (place.rglob("*") if place.is_dir() else [place])]
+    for file in files:
+        try:
+            with file.open("rb", buffering=0) as opened:
+                while read := len(opened.read(READ_BYTES) or b""):
+                    total += read
+        except OSError:
+            continue
+    return total
+
+
 def execute(run: Run, directory: Path, deadline_s: float, load: Load | None) -> Document:
-    """Raises RunFailed."""
+    """Raises RunFailed. The files of a start are read before: the runs of another arm may have taken their place in
+    memory, and a disk is not what is compared."""
+    note(f"  {read_through(run.arm.files) / 1e9:.1f} GB of files read")
     began = time.time()
     document: Document = {"arm": run.arm.name, "round": run.round_,
                           "groups": list(run.groups), "command": run.arm.in_words(), "machine": machine(),

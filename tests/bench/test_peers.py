@@ -14,7 +14,7 @@ from bench.arms import Arm
 from bench.peers import NoKernels, as_json, compare, missing, warm, without_paths
 from bench.report import asked as asked_of
 from bench.report import weights
-from bench.runs import OtherSitting, plan
+from bench.runs import READ_BYTES, OtherSitting, plan, read_through
 from bench.table import ROWS, Line
 from tests.bench.rig import TINY, Venv, asked
 from tests.support.tiny_model import make_tiny_model
@@ -57,6 +57,16 @@ def test_the_page_says_when_the_peer_had_another_type(dtype: str, option: str, w
     facts = {"settings": {"peer_dtype": dtype}}
     assert asked_of(facts) == option
     assert weights(facts).startswith(words)
+
+
+def test_files_of_a_start_are_read_whole_and_what_cannot_be_read_is_left(tmp_path: Path) -> None:
+    (tmp_path / "lib" / "deep").mkdir(parents=True)
+    (tmp_path / "lib" / "deep" / "long.so").write_bytes(bytes(READ_BYTES + 5))
+    (tmp_path / "lib" / "short.py").write_bytes(b"1234567")
+    (tmp_path / "lib" / "gone").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "model").write_bytes(b"123")
+    places = tmp_path / "lib", tmp_path / "model", tmp_path / "no such place"
+    assert read_through(places) == READ_BYTES + 5 + 7 + 3
 
 
 def test_paths_of_this_machine_become_words() -> None:
