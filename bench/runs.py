@@ -77,8 +77,8 @@ def read_through(places: Sequence[Path]) -> int:
 def execute(run: Run, directory: Path, deadline_s: float, load: Load | None) -> Document:
     """Raises RunFailed. The files of a start are read before: the runs of another arm may have taken their place in
     memory, and a disk is not what is compared."""
-    note(f"  {read_through(run.arm.files) / 1e9:.1f} GB of files read")
     began = time.time()
+    note(f"  {read_through(run.arm.files) / 1e9:.1f} GB of files read")
     document: Document = {"arm": run.arm.name, "round": run.round_,
                           "groups": list(run.groups), "command": run.arm.in_words(), "machine": machine(),
                           "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))}  # fmt: skip

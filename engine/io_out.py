@@ -1,8 +1,9 @@
 """Output thread: what the main loop emits becomes frames on each client's socket, in order.
 
-Takes from output_queue; owns one PUSH per client and the optional coordinator's. Writes ClientGone and, dying,
-ThreadDied to input_queue. Ends after LastWords, 5 s at most. A client that reads slowly is waited for without making
-the others wait; one that leaves more than its byte budget unread loses its outputs until it has caught up."""
+Takes from output_queue; owns one PUSH per client and the optional coordinator's, and lends them to engine-in for short
+answers (send_at_once). Writes ClientGone and, dying, ThreadDied to input_queue. Ends after LastWords, 5 s at most. A
+client that reads slowly is waited for without making the others wait; one that leaves more than its byte budget unread
+loses its outputs until it has caught up."""
 
 from __future__ import annotations
 
@@ -61,19 +62,21 @@ class OutputThread(threading.Thread):
         self._byte_budget = client_byte_budget
         self._last_words_s = last_words_s
         self._outboxes: dict[int, Outbox] = {}
+        self._is_sending = False
+        """It has taken something from the queue that has not gone out or been kept for later."""
         self._pool = BufferPool(0)
 
     def send_at_once(self, client: int, outputs: EngineCoreOutputs) -> bool:
         """Past the queue, when nothing waits in it or before this client: a thread less to wake. Thread engine-in.
-        False, and nothing is sent, when it has to go through the queue."""
+        False, and nothing is sent, when it has to go through the queue. Raises nothing."""
         outbox = self._outboxes.get(client)
-        if outbox is None or not self._output_queue.empty():
+        if outbox is None or self._is_sending or not self._output_queue.empty():
             return False
         try:
             frames = encode_outputs(outputs, self.dialects.get(client, Dialect.UNKNOWN), bytearray())
-        except (TypeError, ValueError, OverflowError, RecursionError):  # engine-out says so to the caller
+            return outbox.send_at_once(frames)
+        except (Exception, RecursionError, MemoryError):  # engine-out meets it too, and says so to the caller
             return False
-        return outbox.send_at_once(frames)
 
     def run(self) -> None:
         shorten_time_slice()
@@ -102,6 +105,7 @@ class OutputThread(threading.Thread):
         while True:
             is_settled = all(outbox.is_settled for outbox in self._outboxes.values())
             item = self._next(None if is_settled else retry_s)
+            self._is_sending = item is not None
             if isinstance(item, LastWords):
                 self._send_last_words()
                 return
@@ -110,6 +114,7 @@ class OutputThread(threading.Thread):
                 self._send(item)
             if not is_settled:
                 has_moved = self._flush() or has_moved
+            self._is_sending = False
             retry_s = RETRY_MIN_S if has_moved else min(2 * retry_s, RETRY_MAX_S)
             self._counters.pending_bytes = sum(outbox.held_bytes for outbox in self._outboxes.values())
 
@@ -157,7 +162,7 @@ class OutputThread(threading.Thread):
         end = time.monotonic() + self._last_words_s
         outboxes = [outbox for client, outbox in self._outboxes.items() if client != COORDINATOR]
         for outbox in outboxes:
-            outbox.append([ENGINE_CORE_DEAD])
+            outbox.append_last([ENGINE_CORE_DEAD])
         while any(outbox.has_pending for outbox in outboxes) and time.monotonic() < end:
             if not self._flush():
                 _wait_writable([outbox for outbox in outboxes if outbox.has_pending], end)

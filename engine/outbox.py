@@ -1,7 +1,7 @@
 """One client's way out: a PUSH socket, what waits before it, and what zmq still reads from our memory.
 
 Encoded frames enter; they leave in order, whole, without blocking. Owned by engine-out; close() ends it. send_at_once()
-is engine-in's: a zmq socket may pass from thread to thread when a full memory fence lies between, and the lock is one.
+alone is engine-in's: a zmq socket may pass from thread to thread when a full memory fence lies between, as a lock is.
 Frames under zmq's copy threshold are copied by send and free at once. Longer ones are read from our memory, each with
 a tracker of its own: the tracker of a multipart send covers its last frame only."""
 
@@ -72,7 +72,9 @@ class Outbox:
         self.is_dropping = False
         """Over budget: nothing is taken until all that is held has gone out."""
         self._lock = threading.Lock()
-        """Held for a few microseconds by whoever uses the socket."""
+        """Of the socket: held for one send."""
+        self._is_over = False
+        """What is held is the last that goes out."""
         self._pool = pool
         self._byte_budget = byte_budget
         self._pending: deque[Frames] = deque()
@@ -100,15 +102,17 @@ class Outbox:
         return True
 
     def send_at_once(self, frames: Frames) -> bool:
-        """Sends a copy, from a thread that is not the owner. False, and nothing is sent, when the owner is at the
-        socket, when anything waits before it, and when zmq takes no more."""
+        """Sends a short message, from a thread that is not the owner. False, and nothing is sent, when the owner is at
+        the socket, when anything waits before it, after the last message, and when zmq takes no more."""
+        if sum(map(len, frames)) >= zmq.COPY_THRESHOLD:  # its bytes are to be counted
+            return False
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            if self.socket.closed or not self.is_settled:
+            if self._is_over or not self.is_settled or self.socket.closed:
                 return False
             self.socket.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
+        except zmq.ZMQError:  # the owner tries again, and meets what is more than a full socket
             return False
         finally:
             self._lock.release()
@@ -123,6 +127,11 @@ class Outbox:
             kept = frames
         self._pending.append(kept)
         self.held_bytes += _size(kept)
+
+    def append_last(self, frames: Frames) -> None:
+        with self._lock:
+            self._is_over = True
+        self.append(frames)
 
     def flush(self) -> bool:
         """Sends what waits and takes back what zmq has finished with. True when anything moved. Never blocks."""

@@ -193,7 +193,7 @@ class EngineCoreProc(EngineCore):
         )
 
     def publish(self) -> None:
-        """Makes the state between two turns visible to other threads."""
+        """Makes the state of this moment visible to other threads."""
         began = time.perf_counter()
         publish(self)
         self.observe_ms += (time.perf_counter() - began) * 1e3

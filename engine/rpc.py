@@ -129,13 +129,14 @@ def answer(engine: EngineCoreProc, call: UtilityCall) -> None:
     try:
         result = _run(engine, call, find(call.method))
     except UtilityError as error:
-        engine.emit_utility(call.client_index, UtilityOutput(call.call_id, _cut(str(error))))
-        return
-    if isinstance(result, Future):
-        result.add_done_callback(lambda done: _answer_future(engine, call, done))
-        return
+        output = UtilityOutput(call.call_id, _cut(str(error)))
+    else:
+        if isinstance(result, Future):
+            result.add_done_callback(lambda done: _answer_future(engine, call, done))
+            return
+        output = _encode(call, result)
     engine.publish()
-    engine.emit_utility(call.client_index, _encode(call, result))
+    engine.emit_utility(call.client_index, output)
 
 
 def answer_instantly(engine: EngineCoreProc, call: UtilityCall) -> EngineCoreOutputs | None:

@@ -1,6 +1,7 @@
 """What the loop publishes for everybody who looks in from another thread: frozen values, replaced, never changed.
 
-Counters each turn of the loop; the request table once for each question, at most every TABLE_EVERY_S."""
+Counters each turn of the loop, and before the outputs and answers that belong to them go; the request table once for
+each question, at most every TABLE_EVERY_S."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class Published:
 
 
 def publish(engine: EngineCoreProc) -> None:
-    """The state between two turns. Main loop only; a few microseconds."""
+    """The state of this moment. Main loop only; a few microseconds."""
     published, now = engine.published, time.monotonic()
     published.stats = _stats(engine)
     published.turned_at = now
@@ -57,6 +58,7 @@ def current_stats(engine: EngineCoreProc) -> EngineStats:
         last_turn_age_s=now - engine.published.turned_at,
         step_running_s=None if began is None else now - began,
         step_tokens=engine.last_step.num_tokens,
+        refused_requests=engine.counters.refused_requests,
         rejected_messages=engine.counters.rejected_messages,
         dropped_outputs=engine.counters.dropped_outputs,
         pending_bytes=engine.counters.pending_bytes,
@@ -70,7 +72,6 @@ def _stats(engine: EngineCoreProc) -> EngineStats:
         phase=engine.lifecycle.phase.value,
         sleeping=engine.sleep_level > 0,
         loop_counter=engine.loop_counter,
-        refused_requests=engine.counters.refused_requests,
         step_timings=engine.timings,
     )
     engine.scheduler.fill_engine_stats(stats)

@@ -10,6 +10,7 @@ import pytest
 from engine.messages import FinishReason, UtilityOutput
 from tests.support import hostile
 from tests.support.engine_process import Running, stats_with_nothing_left
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.fault, pytest.mark.timeout(120)]
 OWN_CALLS_FROM = 2**63 + 17
@@ -55,6 +56,7 @@ def test_all_of_it_between_two_good_requests(
         for sent, (_, frames) in enumerate(hostile.messages(bomb), 1):
             frontend.send_frames(frames, sent % 2)
         assert tokens(running, "after") == before
+        wait_until(lambda: frontend.call("stats")["running"] == 0, 10.0, "the other client's requests have ended")
         stats = stats_with_nothing_left(frontend)
         assert stats["rejected_messages"] > 1000 < sent
         assert found.num_finals > 100, "what has an id that can be read is answered"

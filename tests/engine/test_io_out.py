@@ -268,10 +268,14 @@ def test_an_answer_goes_at_once_when_nothing_waits_before_it(tmp_path: Path) -> 
     assert not loop.thread.send_at_once(0, answer(4)), "the sockets are closed"
 
 
-def test_no_answer_passes_what_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, send = Event(), OutputThread._send
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_answer_passes_what_is_queued_or_being_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    has_taken, go, send = Event(), Event(), OutputThread._send
 
     def held(thread: OutputThread, item: Emit) -> None:
+        has_taken.set()
         assert go.wait(TIMEOUT_S)
         send(thread, item)
 
@@ -280,11 +284,11 @@ def test_no_answer_passes_what_is_queued(tmp_path: Path, monkeypatch: pytest.Mon
         answer = EngineCoreOutputs(utility_output=codec.utility_answer(1, "at once"))
         wait_until(lambda: loop.thread.send_at_once(0, answer))
         assert frontend.recv_output()
-        loop.emit(0, numbered(1, 50))
-        loop.emit(0, numbered(2, 50))
-        assert not loop.thread.send_at_once(0, answer)
+        for number in range(1 + more):
+            loop.emit(0, numbered(number, 50))
+        assert has_taken.wait(TIMEOUT_S) and not loop.thread.send_at_once(0, answer)
         go.set()
-        for number in (1, 2):
+        for number in range(1 + more):
             check(read_one(frontend), number)
         wait_until(lambda: loop.thread.send_at_once(0, answer))
         assert frontend.recv_output()

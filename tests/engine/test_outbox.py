@@ -94,6 +94,18 @@ def test_nothing_goes_at_once_past_what_waits(tmp_path: Path) -> None:
         assert reader.poll(10_000) and reader.recv() == b"at once"
 
 
+def test_what_is_long_or_comes_after_the_last_message_does_not_go_at_once(tmp_path: Path) -> None:
+    with connected(tmp_path) as (outbox, reader):
+        half = bytes(zmq.COPY_THRESHOLD // 2)
+        assert not from_another_thread(outbox, [half, half]) and from_another_thread(outbox, [half, half[1:]])
+        assert reader.poll(10_000) and reader.recv_multipart() == [half, half[1:]]
+        outbox.append_last([b"last"])
+        assert outbox.flush() and outbox.is_settled
+        assert not from_another_thread(outbox, [b"at once"])
+        assert reader.poll(10_000) and reader.recv() == b"last"
+        assert not reader.poll(100)
+
+
 def test_nothing_goes_at_once_to_who_is_behind_or_has_gone(tmp_path: Path) -> None:
     with zmq.Context() as context:
         outbox = Outbox(context, f"ipc://{tmp_path}/nobody", BufferPool(2), 10**9)
