@@ -62,6 +62,9 @@ class Traffic:
     def add(self, seat: Seat, request: EngineCoreRequest, frames: list[bytes]) -> Flight:
         """Raises CtlError when it is refused; nothing was done then."""
         daemon = self._daemon
+        known = daemon.inflight.flights.get(request.request_id)
+        if known is not None and known.ended_by != "client":
+            raise CtlError(f"{request.request_id[:80]} is in flight already, of client {known.client}")
         is_held = self.hold.is_holding
         if is_held:
             daemon.check_uncordoned()
@@ -70,6 +73,8 @@ class Traffic:
         else:
             daemon.check_admits()
             daemon.relay.send(seat, frames)
+        if known is not None:  # its client has let go of it, and takes the id again
+            daemon.inflight.end(known, FinishReason.ABORT)
         flight = daemon.inflight.add(request)
         self.ledger.add(request.request_id, seat.index, frames)
         daemon.book.on_add(time.monotonic())

@@ -12,7 +12,7 @@ import pytest
 
 from engine import codec
 from engine.codec import Dialect
-from engine.messages import AbortIds, FinishReason, SamplingParams
+from engine.messages import AbortIds, EngineCoreOutput, FinishReason, SamplingParams
 from enginectl.errors import CtlError
 from tests.support.frontend import Generation, RawFrontend
 from tests.support.joined import joined
@@ -101,6 +101,37 @@ def test_cordoned_and_draining_refuse_with_an_error(rig: Rig) -> None:
         end = engine.drain(30.0)
         assert end is not None and end.drained
         frontend.wait_dead(10.0)
+
+
+def test_an_id_in_flight_is_refused_to_everybody_else(rig: Rig) -> None:
+    with RawFrontend(num_clients=2) as frontend:
+
+        def finals(client: int) -> list[EngineCoreOutput]:
+            outputs = [output for seat, message in frontend.messages if seat == client for output in message.outputs]
+            return [output for output in outputs if output.finish_reason is not None]
+
+        engine = joined(rig, frontend, env={"PACED_STEP_MS": "20"})
+        begin(frontend, "same", tokens=60)
+        frontend.add("same", PROMPT, client=1, max_tokens=3, ignore_eos=True)
+        frontend.pump(lambda: bool(finals(1)), what="a refusal")
+        assert [(view.id, view.client) for view in engine.requests()] == [("same", 0)]
+        frontend.pump(lambda: bool(finals(0)), what="the end of the first")
+        assert [output.finish_reason for output in finals(0)] == [FinishReason.LENGTH]
+        assert [output.finish_reason for output in finals(1)] == [FinishReason.ERROR]
+        assert finals(1)[0].stop_reason == "same is in flight already, of client 0"
+        again = frontend.add("same", PROMPT, client=1, max_tokens=3, ignore_eos=True)
+        frontend.collect("same")
+        assert again.finish_reason == FinishReason.LENGTH and len(again.token_ids) == 3
+
+
+def test_an_id_that_its_client_let_go_of_may_be_taken_again(rig: Rig) -> None:
+    with RawFrontend() as frontend:
+        engine = joined(rig, frontend, env={"PACED_STEP_MS": "20"})
+        begin(frontend, "same")
+        frontend.abort(["same"])
+        again = frontend.add("same", PROMPT, max_tokens=3, ignore_eos=True)
+        frontend.pump(lambda: len(again.token_ids) >= 3, what="tokens of the second")
+        wait_until(lambda: not engine.requests() and engine.status().state == "idle", 5.0, "idle")
 
 
 def test_a_silent_death_is_told_when_nobody_replaces_the_engine(rig: Rig) -> None:
