@@ -17,9 +17,10 @@ import zmq
 
 from engine.codec import Dialect, encode_outputs, utility_failure
 from engine.counters import Counters
+from engine.losses import Losses
 from engine.messages import ENGINE_CORE_DEAD, EngineCoreOutputs, EngineZmqAddresses
 from engine.outbox import BufferPool, Outbox
-from engine.queues import ClientGone, Emit, FromLoop, InputQueue, LastWords, OutputQueue, ThreadDied
+from engine.queues import ClientGone, Emit, FromLoop, InputQueue, LastWords, OutputQueue, OutputsLost, ThreadDied
 from engine.time_slice import shorten_time_slice
 
 logger = logging.getLogger("engine")
@@ -62,6 +63,7 @@ class OutputThread(threading.Thread):
         self._byte_budget = client_byte_budget
         self._last_words_s = last_words_s
         self._outboxes: dict[int, Outbox] = {}
+        self._losses: dict[int, Losses] = {}
         self._is_sending = False
         """It has taken something from the queue that has not gone out or been kept for later."""
         self._pool = BufferPool(0)
@@ -98,6 +100,7 @@ class OutputThread(threading.Thread):
             outbox = Outbox(self._context, address, self._pool, self._byte_budget)
             stack.callback(outbox.close, 0)
             self._outboxes[client] = outbox
+            self._losses[client] = Losses()
 
     def process_output_sockets(self) -> None:
         """Encodes and sends until LastWords."""
@@ -126,7 +129,19 @@ class OutputThread(threading.Thread):
 
     def _flush(self) -> bool:
         moved = [outbox.flush() for outbox in self._outboxes.values()]
+        for client, losses in self._losses.items():
+            if losses.is_due and not self._outboxes[client].is_dropping:
+                self._tell_late(client, losses)
         return any(moved)
+
+    def _tell_late(self, client: int, losses: Losses) -> None:
+        """It has caught up."""
+        for outputs in losses.take_told_late(self._engine_index):
+            self._send(Emit(client, outputs))
+        cut = losses.take_unreported()
+        if cut:
+            self._input_queue.put(OutputsLost(cut))
+        logger.warning("client %d reads again; what it lost has been told, %d requests are aborted", client, len(cut))
 
     def _send(self, item: Emit) -> None:
         outbox = self._outboxes.get(item.client_index)
@@ -134,13 +149,21 @@ class OutputThread(threading.Thread):
             logger.error("an output for client %d, which does not exist, is dropped", item.client_index)
             self._counters.dropped_outputs += 1
             return
+        losses = self._losses[item.client_index]
         if outbox.is_dropping:
-            self._counters.dropped_outputs += 1
+            self._lose(losses, item.outputs)
             return
-        frames = self._encode(item.outputs, self.dialects.get(item.client_index, Dialect.UNKNOWN))
+        outputs = losses.without_the_cut(item.outputs) if losses.cut else item.outputs
+        if outputs is None:
+            return
+        frames = self._encode(outputs, self.dialects.get(item.client_index, Dialect.UNKNOWN))
         if not outbox.send(frames):
-            self._counters.dropped_outputs += 1
+            self._lose(losses, outputs)
             self._input_queue.put(ClientGone(item.client_index))
+
+    def _lose(self, losses: Losses, outputs: EngineCoreOutputs) -> None:
+        self._counters.dropped_outputs += 1
+        losses.note(outputs)
 
     def _encode(self, outputs: EngineCoreOutputs, dialect: Dialect) -> list[bytes | bytearray]:
         """What cannot be encoded in an answer to a call is that call's failure; in anything else it is our bug."""

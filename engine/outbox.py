@@ -93,7 +93,9 @@ class Outbox:
         """Sends, or keeps for later. False when that would go over the budget: the message is dropped, and so is
         everything after it until the client has caught up. `frames[0]` returns to the pool when it is free."""
         self._reclaim()
-        if self.held_bytes and self.held_bytes + _size(frames) > self._byte_budget:
+        # What zmq is just sending is not left unread, however long it is.
+        waiting = self.held_bytes - (self._in_flight[0].num_bytes if self._in_flight else 0)
+        if waiting and waiting + _size(frames) > self._byte_budget:
             self.is_dropping = True
             self._pool.give(frames[0])
             return False

@@ -38,6 +38,7 @@ from engine.queues import (
     ExecutorFailed,
     InputQueue,
     OutputQueue,
+    OutputsLost,
     Refuse,
     RefuseCall,
     ThreadDied,
@@ -214,7 +215,9 @@ class EngineCoreProc(EngineCore):
                 self.emit_utility(client, UtilityOutput(call_id, text))
             case ClientGone(client_index=client):
                 logger.warning("client %d reads nothing: its requests are aborted, its outputs dropped", client)
-                self.abort_requests(None, client_index=client)
+                self.emit_all(self.abort_requests(None, client_index=client))
+            case OutputsLost(request_ids=ids):
+                self.emit_all(self.abort_requests(ids))
             case ExecutorFailed(cause=cause):
                 raise EngineDeadError(f"the executor failed: {cause}")
             case ThreadDied(name=name, cause=cause):
@@ -292,12 +295,21 @@ class EngineCoreProc(EngineCore):
     def begin_shutdown(self, timeout_s: float, *, may_cancel: bool) -> None:
         phase = self.lifecycle.ask_shutdown(timeout_s, may_cancel=may_cancel)
         logger.info("shutdown asked: %s, %d requests in flight", phase.value, self.scheduler.num_unfinished)
-        if phase is Phase.DRAINING:
-            self.wake_up()
+        self.deferred.complete()  # before anybody can take the shutdown back: what waits is cancelled by it
+        if phase is not Phase.DRAINING:
+            return
+        if self.scheduler.has_unfinished:
+            try:
+                self.wake_up()
+            except Exception:
+                logger.exception("the engine cannot wake up to finish its requests: they are aborted")
+                self.lifecycle.advance(Event.ABORT_ASKED)
+        if not self.sleep_level:
             self.resume_scheduler()
 
     def _refuse_what_is_queued(self) -> None:
-        while True:
+        """Of an engine that dies ENGINE_CORE_DEAD says it all: an ABORT would be an empty answer that looks whole."""
+        while self.fault is None:
             try:
                 message = self.input_queue.get_nowait()
             except Empty:

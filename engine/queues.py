@@ -63,6 +63,13 @@ class ClientGone:
 
 
 @dataclass(slots=True)
+class OutputsLost:
+    """engine-out: a client reads again; these of its requests lost outputs meanwhile and are to end."""
+
+    request_ids: list[str]
+
+
+@dataclass(slots=True)
 class ExecutorFailed:
     cause: str
 
@@ -80,7 +87,9 @@ class Wakeup:
     """A flag was set elsewhere (signal, death pipe); look at it."""
 
 
-ToLoop: TypeAlias = Add | Refuse | Abort | Call | RefuseCall | ClientGone | ExecutorFailed | ThreadDied | Wakeup
+ToLoop: TypeAlias = (
+    Add | Refuse | Abort | Call | RefuseCall | ClientGone | OutputsLost | ExecutorFailed | ThreadDied | Wakeup
+)
 
 
 @dataclass(slots=True)

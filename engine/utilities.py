@@ -118,6 +118,8 @@ def list_loras(engine: EngineCoreProc) -> list[int]:
 @utility(phases=LIVE, effect="changes")
 def pause_scheduler(engine: EngineCoreProc, mode: PauseMode = "abort", clear_cache: bool = True) -> object:
     """Stops scheduling: keep freezes requests, wait lets running ones finish, abort ends them. Answers when done."""
+    if mode == "keep":  # nothing that has begun ends now, so nothing falls quiet
+        engine.deferred.take_back("pause_scheduler with mode keep was called meanwhile")
     engine.lifecycle.advance(Event.PAUSE_ASKED)
     engine.emit_all(engine.pause_scheduler(mode, clear_cache))
     if mode != "wait" or not engine.scheduler.num_begun:
@@ -174,10 +176,11 @@ def sleep(engine: EngineCoreProc, level: int = 1, mode: PauseMode = "abort") -> 
     if level and mode == "keep":
         raise UtilityError("sleep: mode keep needs level 0: requests cannot be kept without their KV cache")
     waiting = pause_scheduler(engine, mode, True)
+    if not level:
+        return waiting
     if isinstance(waiting, Future):
         return engine.deferred.then(waiting, lambda: engine.sleep(level))
-    if level:
-        engine.sleep(level)
+    engine.sleep(level)
     return None
 
 

@@ -26,11 +26,12 @@ from engine.messages import (
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineZmqAddresses,
+    FinishReason,
     Logprobs,
     NdArray,
     UtilityOutput,
 )
-from engine.queues import ClientGone, Emit, FromLoop, LastWords, ThreadDied, ToLoop
+from engine.queues import ClientGone, Emit, FromLoop, LastWords, OutputsLost, ThreadDied, ToLoop
 from tests.support.frontend import RawFrontend
 from tests.support.wait import wait_until
 
@@ -184,11 +185,61 @@ def test_a_reader_that_never_reads(tmp_path: Path) -> None:
         for number in range(got):
             check(read_one(frontend, 0), number)
         wait_until(lambda: loop.counters.pending_bytes == 0)
+        lost = loop.input_queue.get(timeout=TIMEOUT_S)
+        assert isinstance(lost, OutputsLost) and len(lost.request_ids) == count - got
         loop.emit(0, numbered(7, 10_000))
         check(read_one(frontend, 0), 7)
-        for number in range(count):
+        for number in range(count, 2 * count):
             loop.emit(0, numbered(number, 10_000))
         assert loop.input_queue.get(timeout=TIMEOUT_S) == ClientGone(0)
+
+
+def test_who_reads_again_hears_what_was_lost_once(tmp_path: Path) -> None:
+    def token(name: str) -> EngineCoreOutput:
+        return EngineCoreOutput(name, [7], stop_reason=NOISE[:10_000])
+
+    def end(name: str) -> EngineCoreOutput:
+        return EngineCoreOutput(name, [8], finish_reason=FinishReason.LENGTH)
+
+    with RawFrontend(tmp_path, output_hwm=1) as frontend, running(frontend, budget=100_000) as loop:
+        while not loop.counters.dropped_outputs:
+            loop.emit(0, token("runs"))
+            wait_until(lambda: loop.output_queue.empty() and not loop.thread._is_sending)
+        loop.emit(0, end("ended"), token("cut"))
+        loop.output_queue.put(Emit(0, EngineCoreOutputs(0, utility_output=codec.utility_answer(5, [1]))))
+        wait_until(lambda: loop.counters.dropped_outputs == 3)
+        heard: list[EngineCoreOutput] = []
+        answers: list[UtilityOutput] = []
+
+        def read() -> None:
+            message = decode_outputs(frontend.recv_output(0, TIMEOUT_S))
+            assert isinstance(message, EngineCoreOutputs)
+            heard.extend(message.outputs)
+            answers.extend([message.utility_output] if message.utility_output else [])
+
+        while not answers:
+            read()
+        assert [output.request_id for output in heard if output.finished] == ["ended"]
+        assert (answers[0].call_id, "dropped" in str(answers[0].failure_message)) == (5, True)
+        assert loop.input_queue.get(timeout=TIMEOUT_S) == ClientGone(0)
+        lost = loop.input_queue.get(timeout=TIMEOUT_S)
+        assert isinstance(lost, OutputsLost) and sorted(lost.request_ids) == ["cut", "runs"]
+        heard.clear()
+        loop.emit(0, token("runs"), token("other"))
+        loop.emit(0, token("cut"))
+        loop.emit(0, end("cut"), end("runs"), end("other"))
+        loop.emit(0, token("cut"))  # the id is used again
+        while len(heard) < 5:
+            read()
+        seen = [(output.request_id, output.new_token_ids, output.finish_reason) for output in heard]
+        assert seen == [
+            ("other", [7], None),
+            ("cut", [], FinishReason.ERROR),
+            ("runs", [], FinishReason.ERROR),
+            ("other", [8], FinishReason.LENGTH),
+            ("cut", [7], None),
+        ]
+        assert loop.input_queue.empty()
 
 
 def test_small_outputs_nobody_reads_are_counted_too(tmp_path: Path) -> None:

@@ -48,14 +48,27 @@ def test_one_output_over_the_whole_budget_still_goes(tmp_path: Path) -> None:
         outbox.close(0)
 
 
+def test_what_is_being_sent_is_not_left_unread(tmp_path: Path) -> None:
+    with connected(tmp_path, byte_budget=1000) as (outbox, reader):
+        for number in range(3):
+            assert outbox.send([bytearray(64_000_000)]) and outbox.send([b"%d" % number])
+            assert not outbox.is_dropping
+            for length in (64_000_000, 1):
+                wait_until(lambda: outbox.flush() or reader.poll(0))
+                assert reader.poll(10_000) and len(reader.recv()) == length
+            wait_until(lambda: outbox.flush() or outbox.is_settled)
+
+
 @contextmanager
-def connected(tmp_path: Path, reads_at_once: int = 0) -> Iterator[tuple[Outbox, zmq.Socket[bytes]]]:
+def connected(
+    tmp_path: Path, reads_at_once: int = 0, byte_budget: int = 1024**3
+) -> Iterator[tuple[Outbox, zmq.Socket[bytes]]]:
     """An outbox and its reader, which takes no more than `reads_at_once` messages (0: any number) unasked."""
     address = f"ipc://{tmp_path}/o"
     with zmq.Context() as context, context.socket(zmq.PULL) as reader:
         reader.setsockopt(zmq.RCVHWM, reads_at_once)
         reader.bind(address)
-        outbox = Outbox(context, address, BufferPool(2), byte_budget=1024**3)
+        outbox = Outbox(context, address, BufferPool(2), byte_budget)
         yield outbox, reader
         outbox.close(0)
 

@@ -347,6 +347,18 @@ def test_death_is_told_to_every_client_with_a_cause_in_the_log(tiny_model: Path,
         assert cause in running.engine.log
 
 
+def test_what_is_queued_when_an_engine_dies_gets_no_end_that_looks_whole(tiny_model: Path) -> None:
+    """ENGINE_CORE_DEAD is an error for each; an abort without a word would be an empty answer."""
+    with Running(tiny_model, executor="tests.support.executors:SlowlyRaisingExecutor") as running:
+        frontend = running.frontend
+        frontend.add("poison", PROMPT)
+        frontend.pump(lambda: frontend.call("stats")["step_running_s"] is not None)  # type: ignore[index]
+        queued = [frontend.add(f"queued-{number}", PROMPT) for number in range(5)]
+        frontend.wait_dead(10)
+        assert running.engine.wait() == 1
+        assert not any(one.is_finished for one in queued)
+
+
 def test_a_request_whose_own_part_fails_ends_alone(tiny_model: Path) -> None:
     options = {"executor": "tests.support.executors:FailingRowExecutor", "env": {"TEST_STEP_S": "0.01"}}
     with Running(tiny_model, **options) as running:

@@ -59,6 +59,23 @@ def test_the_deadline_of_a_drain_by_signal_is_kept_by_the_engine(tiny_model: Pat
         assert running.engine.wait() == 0
 
 
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_a_drain_wakes_a_sleeping_engine_only_for_requests_and_aborts_them_when_it_cannot(
+    tiny_model: Path, waiting: int
+) -> None:
+    options = {"executor": "tests.support.saboteurs:SleepyExecutor", "flags": ("--shutdown-timeout", "60")}
+    with Running(tiny_model, **options) as running:
+        running.frontend.call("sleep", 2, "abort")
+        found = [running.frontend.add(f"r{place}", PROMPT) for place in range(waiting)]
+        running.frontend.call("ping")
+        running.engine.signal(signal.SIGTERM)
+        running.frontend.wait_dead(10)
+        assert finals(found) == ({"abort": waiting} if waiting else {})
+        assert ("woken" in running.engine.log) == (waiting > 0)
+        assert ("cannot wake up to finish its requests" in running.engine.log) == (waiting > 0)
+        assert running.engine.wait() == 0
+
+
 def test_one_final_output_whoever_ends_it(tiny_model: Path) -> None:
     """Length, client, operator, refusal, a pause, both signals: all at once and in each other's way."""
     with start(tiny_model, num_clients=2) as running:

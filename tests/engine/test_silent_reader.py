@@ -1,4 +1,5 @@
-"""A client that never reads, against a real engine process: bounded memory, and nobody else is slowed."""
+"""A client that does not read, against a real engine process: bounded memory, nobody else is slowed, and once it reads
+again it hears how each of its requests has ended."""
 
 from __future__ import annotations
 
@@ -42,6 +43,18 @@ def test_a_client_that_never_reads_costs_bounded_memory_and_slows_nobody(tiny_mo
         assert found.finish_reason is FinishReason.LENGTH and len(found.token_ids) == 50
         assert resident(running) - before < MOST_GROWTH
         assert int(stats(running)["pending_bytes"]) <= (BUDGET_MIB + 1) * 2**20
+        silent = [one for name, one in frontend.generations.items() if name != "reader"]
+        while not all(one.is_finished for one in silent):  # it reads again
+            frontend._take(frontend.recv_output(SILENT), SILENT)
+        lost = [one for one in silent if one.finish_reason is FinishReason.ERROR]
+        assert lost and all("dropped" in str(one.stop_reason) for one in lost)
+        assert all(one.num_finals == 1 for one in silent)
+        assert all(len(one.token_ids) == 1500 for one in silent if one.finish_reason is FinishReason.LENGTH)
+        frontend.add("again", [5, 6, 7], client=SILENT, max_tokens=20)
+        again = frontend.generations["again"]
+        while not again.is_finished:
+            frontend._take(frontend.recv_output(SILENT), SILENT)
+        assert again.finish_reason is FinishReason.LENGTH and len(again.token_ids) == 20
 
 
 def take_one(running: Running) -> None:

@@ -195,6 +195,46 @@ def test_what_waits_for_quiet_is_taken_back_and_never_comes_later(
     assert slow.frontend.collect("next").finish_reason is FinishReason.LENGTH
 
 
+def test_a_wait_for_quiet_ends_when_what_runs_is_kept(slow: Running) -> None:
+    run_until_token(slow, "runs", 60)
+    pending = slow.frontend.ask("pause_scheduler", "wait")
+    slow.frontend.call("pause_scheduler", "keep")
+    said = slow.frontend.answer(pending, 10).failure_message
+    assert said is not None and "taken back: pause_scheduler with mode keep" in said
+    slow.frontend.call("resume_scheduler")
+    assert slow.frontend.collect("runs").finish_reason is FinishReason.LENGTH
+
+
+def test_a_shutdown_that_is_taken_back_at_once_takes_a_sleep_along(tiny_model: Path) -> None:
+    """All three calls are read in one turn of the loop."""
+    options = {"executor": "tests.support.executors:SlowExecutor", "env": {"TEST_STEP_S": "0.3"}}
+    with Running(tiny_model, num_gpu_blocks=64, **options) as running:
+        frontend = running.frontend
+        run_until_token(running, "runs", 6)
+        pending = frontend.ask("sleep", 1, "wait")
+        frontend.ask("shutdown", 60.0)
+        assert frontend.call("cancel_shutdown") is True
+        assert "was cancelled" in (frontend.answer(pending, 10).failure_message or "")
+        assert frontend.collect("runs").finish_reason is FinishReason.LENGTH
+        frontend.call("ping")
+        assert frontend.call("is_sleeping") is False
+        frontend.add("next", PROMPT, max_tokens=2)
+        assert frontend.collect("next").finish_reason is FinishReason.LENGTH
+
+
+def test_a_sleep_that_only_pauses_leaves_the_memory(tiny_model: Path) -> None:
+    """With a real model: what an executor without memory gives away is not missed."""
+    options = {"executor": "uniproc", "kv_memory": "16MiB", "dtype": "float32", "kernels": "eager"}
+    with Running(tiny_model, **options) as running:
+        frontend = running.frontend
+        run_until_token(running, "runs", 100)
+        frontend.call("sleep", 0, "wait")
+        frontend.collect("runs")
+        assert frontend.call("wake_up") is True
+        frontend.add("next", PROMPT, max_tokens=3, ignore_eos=True)
+        assert frontend.collect("next").finish_reason is FinishReason.LENGTH
+
+
 def test_reset_prefix_cache_says_false_while_blocks_are_held_unless_they_may_be_preempted(slow: Running) -> None:
     frontend = slow.frontend
     assert frontend.call("reset_prefix_cache") is True

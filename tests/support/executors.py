@@ -42,6 +42,15 @@ class RaisingExecutor(NullExecutor):
         return super().execute_model(step)
 
 
+class SlowlyRaisingExecutor(RaisingExecutor):
+    """As that, after a second."""
+
+    def execute_model(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        if any(row.request_id.startswith("poison") for row in step.rows):
+            time.sleep(1.0)
+        return super().execute_model(step)
+
+
 class FailingRowExecutor(SlowExecutor):
     """One request's part of a step fails: the one whose id starts with "poison"."""
 

@@ -48,6 +48,14 @@ class FullExecutor(NullExecutor):
         replace(engine.limits, "MAX_LIVE_REQUEST_BYTES", 64 * 1024)
 
 
+class SleepyExecutor(NullExecutor):
+    """Says when it is woken, and cannot be."""
+
+    def wake_up(self) -> None:
+        print("woken", flush=True)
+        raise RuntimeError("the memory is somebody else's")
+
+
 class LatePublisher(NullExecutor):
     """What the loop publishes comes 20 ms late."""
 
