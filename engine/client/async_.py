@@ -28,7 +28,7 @@ class AsyncStream(AsyncIterator[EngineCoreOutput]):
     Raises EngineDeadError after what had arrived, DeadlineError when timeout_s passes without an output (it may be
     read on). Left early, by aclose() or because nobody holds it any more, the request is aborted."""
 
-    def __init__(self, client: MPClient, entry: Entry, sink: asyncio.Queue[Delivery], timeout_s: float | None):
+    def __init__(self, client: MPClient, entry: Entry, sink: asyncio.Queue[Delivery | None], timeout_s: float | None):
         self._client = client
         self._entry = entry
         self._sink = sink
@@ -46,6 +46,8 @@ class AsyncStream(AsyncIterator[EngineCoreOutput]):
         if self._is_over:
             raise StopAsyncIteration
         item = await self._next_item()
+        if item is None:
+            raise StopAsyncIteration
         if isinstance(item, EngineDeadError):
             self._error = item
             raise EngineDeadError(str(item))
@@ -53,7 +55,7 @@ class AsyncStream(AsyncIterator[EngineCoreOutput]):
             self.close()
         return item
 
-    async def _next_item(self) -> Delivery:
+    async def _next_item(self) -> Delivery | None:
         if not self._sink.empty():
             return self._sink.get_nowait()
         try:
@@ -63,17 +65,25 @@ class AsyncStream(AsyncIterator[EngineCoreOutput]):
             raise DeadlineError(f"request {self.request_id}: no output within {self._timeout_s:g} s") from None
 
     def close(self) -> None:
-        """Reads no more; aborts the request if it has not ended. Safe to call twice; never waits."""
-        if not self._is_over:
-            self._is_over = True
-            self._client._let_go(self._entry)
+        """Reads no more; aborts the request if it has not ended. Safe to call twice; never waits. A task that waits for
+        the next output gets StopAsyncIteration."""
+        if self._let_go():
+            self._sink.put_nowait(None)
+
+    def _let_go(self) -> bool:
+        """True the first time. Any thread: a finalizer runs wherever it likes."""
+        if self._is_over:
+            return False
+        self._is_over = self._entry.is_left = True
+        self._client._let_go(self._entry)
+        return True
 
     async def aclose(self) -> None:
         """close(), for contextlib.aclosing."""
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        self._let_go()
 
 
 class AsyncMPClient(MPClient):

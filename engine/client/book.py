@@ -37,13 +37,15 @@ class Answer(Protocol):
 class Entry:
     """One request: the caller's id, the id on the wire, and its sink."""
 
-    __slots__ = ("finished", "request_id", "sink", "wire_id")
+    __slots__ = ("finished", "is_left", "request_id", "sink", "wire_id")
 
     def __init__(self, request_id: str, wire_id: str, sink: Sink) -> None:
         self.request_id = request_id
         self.wire_id = wire_id
         self.sink = sink
         self.finished = False
+        self.is_left = False
+        """Its stream was closed: the id is free, whenever the book forgets it. Set without a lock."""
 
 
 class Book:
@@ -65,7 +67,7 @@ class Book:
         with self._lock:
             self._check_alive()
             taken = self._by_id.get(request.request_id)
-            if taken is not None and not taken.finished:
+            if taken is not None and not (taken.finished or taken.is_left):
                 raise RequestRefused(f"request id {request.request_id!r} is in use by a request that has not ended")
             self._requests += 1
             entry = Entry(request.request_id, f"{request.request_id}-{self._requests:x}", sink)
@@ -83,7 +85,7 @@ class Book:
         """Raises RequestRefused when no such request was added, or its end has already been read."""
         with self._lock:
             entry = self._by_id.get(request_id)
-        if entry is None:
+        if entry is None or entry.is_left:
             raise RequestRefused(f"no request {request_id!r}: never added, or read to its end")
         return entry
 

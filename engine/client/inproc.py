@@ -15,8 +15,9 @@ import msgspec
 
 from engine.client.book import Book, Delivery, Entry
 from engine.client.inproc_calls import INPROC_UTILITIES
+from engine.codec import Dialect, decode_request, encode_request
 from engine.config import EngineConfig
-from engine.errors import DeadlineError, EngineDeadError, EngineError, RequestRefused, UtilityError
+from engine.errors import DeadlineError, EngineDeadError, EngineError, ProtocolError, RequestRefused, UtilityError
 from engine.messages import (
     EngineCoreOutput,
     EngineCoreOutputs,
@@ -77,7 +78,7 @@ class InprocStream(Iterator[EngineCoreOutput]):
     def close(self) -> None:
         """Reads no more; aborts the request if it has not ended. Safe to call twice."""
         if not self._is_over:
-            self._is_over = True
+            self._is_over = self._entry.is_left = True
             self._client._unwanted.append(self._entry)
 
     def __del__(self) -> None:
@@ -141,10 +142,16 @@ class InprocClient:
         entry, wire = self._book.open(request, _Sink())
         self._admitted += 1
         try:
-            core.add_request(core.preprocess_add_request(wire, self._admitted))
-        except RequestRefused as error:
+            # As it would arrive: what the caller does with its lists and parameters meanwhile is nothing to the core.
+            arrived = decode_request(encode_request(wire, Dialect.V032))
+            assert isinstance(arrived, EngineCoreRequest)
+            core.add_request(core.preprocess_add_request(arrived, self._admitted))
+        except (RequestRefused, ProtocolError) as error:
             refusal = EngineCoreOutput(wire.request_id, [], finish_reason=FinishReason.ERROR, stop_reason=str(error))
             self._book.route(EngineCoreOutputs(outputs=[refusal]))
+        except BaseException:
+            self._book.forget(entry)
+            raise
         return entry
 
     def abort(self, request_ids: str | Iterable[str]) -> None:

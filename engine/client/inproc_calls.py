@@ -32,8 +32,11 @@ def _pause_scheduler(client: InprocClient, mode: PauseMode = "abort", clear_cach
     if mode not in get_args(PauseMode):
         raise UtilityError(f"pause_scheduler: mode is abort, wait or keep, not {mode!r}")
     client.deliver(client.core.pause_scheduler(mode, clear_cache))
-    while mode == "wait" and client.core.scheduler.num_running and client.step():
+    scheduler = client.core.scheduler
+    while mode == "wait" and scheduler.num_begun and client.step():
         pass
+    if clear_cache and not scheduler.num_begun:
+        scheduler.reset_prefix_cache()
 
 
 def _resume_scheduler(client: InprocClient) -> None:

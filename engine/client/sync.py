@@ -29,7 +29,9 @@ class Stream(Iterator[EngineCoreOutput]):
     Raises EngineDeadError after what had arrived, DeadlineError when timeout_s passes without an output (it may be
     read on). Left early, by close() or because nobody holds it any more, the request is aborted."""
 
-    def __init__(self, client: MPClient, entry: Entry, sink: queue.SimpleQueue[Delivery], timeout_s: float | None):
+    def __init__(
+        self, client: MPClient, entry: Entry, sink: queue.SimpleQueue[Delivery | None], timeout_s: float | None
+    ):
         self._client = client
         self._entry = entry
         self._sink = sink
@@ -50,6 +52,8 @@ class Stream(Iterator[EngineCoreOutput]):
             item = self._sink.get(timeout=self._timeout_s)
         except queue.Empty:
             raise DeadlineError(f"request {self.request_id}: no output within {self._timeout_s:g} s") from None
+        if item is None:
+            raise StopIteration
         if isinstance(item, EngineDeadError):
             self._error = item
             return next(self)
@@ -58,10 +62,12 @@ class Stream(Iterator[EngineCoreOutput]):
         return item
 
     def close(self) -> None:
-        """Reads no more; aborts the request if it has not ended. Safe to call twice."""
+        """Reads no more; aborts the request if it has not ended. Safe to call twice. Any thread: whoever waits in
+        next() gets StopIteration."""
         if not self._is_over:
-            self._is_over = True
+            self._is_over = self._entry.is_left = True
             self._client._let_go(self._entry)
+            self._sink.put(None)
 
     def __del__(self) -> None:
         self.close()

@@ -93,6 +93,23 @@ def test_a_stream_left_early_is_aborted(configure: Configure) -> None:
     asyncio.run(main())
 
 
+def test_a_stream_that_is_closed_elsewhere_frees_its_reader_and_its_id(configure: Configure) -> None:
+    async def main() -> None:
+        async with AsyncMPClient(configure("Slow")) as client:
+            await client.call("pause_scheduler", "keep")
+            stream = client.stream(request("x"))
+            reader = asyncio.create_task(tokens_of(stream))
+            await until(lambda: asyncio.sleep(0, client.num_live == 1))
+            await stream.aclose()
+            async with asyncio.timeout(10):
+                assert await reader == []
+            again = client.stream(request("x", 3), timeout_s=20)
+            await client.call("resume_scheduler")
+            assert len(await tokens_of(again)) == 3
+
+    asyncio.run(main())
+
+
 def test_deadlines(configure: Configure) -> None:
     async def main() -> None:
         async with AsyncMPClient(configure("Slow")) as client:

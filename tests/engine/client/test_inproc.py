@@ -73,6 +73,46 @@ def test_abort_and_a_stream_left_early(configure: Configure) -> None:
         assert client.call("requests", result_type=RequestTable).total == 0
 
 
+def test_an_id_comes_back_at_once_with_its_stream_closed(configure: Configure) -> None:
+    with InprocClient(configure()) as client:
+        client.stream(request("x", 1000)).close()
+        with pytest.raises(RequestRefused, match="no request"):
+            client.stream("x")
+        assert count(client.stream(request("x", 3))) == 3
+
+
+def test_what_a_caller_does_with_its_lists_meanwhile_is_nothing_to_the_core(configure: Configure) -> None:
+    prompt, params = list(range(40)), SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True, seed=0)
+    with InprocClient(configure()) as client:
+        for name in ("a", "b"):
+            client.add(new_request(prompt, params, request_id=name))
+        prompt.clear()
+        params.max_tokens = params.seed = 90
+        admitted = [client.core.scheduler.find(entry) for entry in ("a-1", "b-2")]
+        assert [one.sampling_params.seed for one in admitted if one is not None] == [0, 0]
+        assert [one.prompt_token_ids for one in admitted if one is not None] == [list(range(40))] * 2
+        assert [count(client.stream(name)) for name in ("a", "b")] == [4, 4]
+
+
+def test_what_cannot_be_sent_leaves_its_id_free(configure: Configure) -> None:
+    with InprocClient(configure()) as client:
+        odd = new_request([1, 2, 3], request_id="x")
+        odd.prompt_token_ids = [object()]  # type: ignore[list-item]
+        with pytest.raises(TypeError):
+            client.add(odd)
+        assert count(client.stream(request("x", 3))) == 3
+
+
+def test_a_pause_that_waits_forgets_cached_prefixes_when_asked(configure: Configure) -> None:
+    with InprocClient(configure()) as client:
+        long = new_request(list(range(64)), SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True))
+        client.add(long)
+        client.step()
+        client.call("pause_scheduler", "wait")
+        assert client.num_live == 0
+        assert client.core.scheduler.kv_cache.num_cached == 0
+
+
 def test_a_paused_scheduler_is_told_and_goes_on_later(configure: Configure) -> None:
     with InprocClient(configure()) as client:
         client.call("pause_scheduler", "keep")

@@ -129,9 +129,22 @@ def test_an_id_comes_back_at_once_after_an_abort(client: SyncMPClient) -> None:
     for _ in range(100):
         stream = client.stream(request("x", 50), timeout_s=20)
         stream.close()
-        wait_until(lambda: client.num_live == 0, 5.0, "the first x is forgotten")
+        with pytest.raises(RequestRefused, match="no request"):
+            client.stream("x")
         *_, last = client.stream(request("x", 3), timeout_s=20)
         assert last.finish_reason == FinishReason.LENGTH
+
+
+def test_a_stream_that_is_closed_elsewhere_frees_its_reader(slow: SyncMPClient) -> None:
+    slow.call("pause_scheduler", "keep")
+    stream = slow.stream(request("x"))
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(tokens_of, stream)
+        wait_until(lambda: slow.call("requests", result_type=RequestTable).total == 1, 5.0, "it waits")
+        stream.close()
+        assert reading.result(10) == []
+    with pytest.raises(StopIteration):
+        next(stream)
 
 
 def test_a_live_id_is_refused(slow: SyncMPClient) -> None:
