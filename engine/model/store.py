@@ -91,10 +91,11 @@ def list_models(root: Path | None = None) -> list[StoredModel]:
 
 
 def _describe(directory: Path) -> StoredModel:
-    size = sum(file.stat().st_size for file in directory.iterdir() if file.is_file())
+    size = 0
     try:
+        size = sum(file.stat().st_size for file in directory.iterdir() if file.is_file())
         config = ModelConfig.from_dir(directory)
-    except ModelError as error:
+    except (ModelError, OSError) as error:
         return StoredModel(name=directory.name, path=str(directory), size=size, dtype="", problem=str(error))
     return StoredModel(
         name=directory.name, path=str(directory), size=size, dtype=config.dtype, architecture=config.architecture

@@ -29,7 +29,7 @@ TOP = {
 }
 
 
-def write_gguf(model: Path, file: Path, kind: str = "F32", pre: str = "smollm", **metadata: object) -> Path:
+def write_gguf(model: Path, file: Path, kind: str = "F32", pre: str | None = "smollm", **metadata: object) -> Path:
     """The model in `model` as one GGUF file with its matrices in `kind`; `metadata` adds keys."""
     config = json.loads((model / "config.json").read_text())
     arch = "llama" if config["model_type"] == "mistral" else config["model_type"]
@@ -46,7 +46,7 @@ def write_gguf(model: Path, file: Path, kind: str = "F32", pre: str = "smollm", 
     return file
 
 
-def _write_metadata(writer: gguf.GGUFWriter, config: dict[str, object], model: Path, pre: str) -> None:
+def _write_metadata(writer: gguf.GGUFWriter, config: dict[str, object], model: Path, pre: str | None) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -59,7 +59,8 @@ def _write_metadata(writer: gguf.GGUFWriter, config: dict[str, object], model: P
     tokenizer = json.loads((model / "tokenizer.json").read_text())["model"]
     tokens = sorted(tokenizer["vocab"], key=tokenizer["vocab"].get)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
     writer.add_token_merges([" ".join(pair) for pair in tokenizer["merges"]])

@@ -272,12 +272,51 @@ def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path) -> None:
         ({"pre": "unheard-of"}, "unheard-of"),
         ({"llama__expert_count": 8}, "mixture"),
         ({"llama__rope__scaling__type": "yarn"}, "yarn"),
+        ({"llama__rope__scaling__factor": 4}, "linear rope scaling"),
+        ({"llama__rope__scale_linear": 8}, "linear rope scaling"),
+        ({"pre": "default"}, "default"),
+        ({"pre": None}, "old converter"),
     ],
 )
 def test_what_is_not_supported_is_refused(change: dict[str, object], match: str, tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=match):
         convert(write_gguf(tiny, tmp_path / "m.gguf", **change), tmp_path / "target", quiet)  # type: ignore[arg-type]
     assert not (tmp_path / "target").exists()
+
+
+def test_a_tensor_without_a_place_in_the_model_is_refused(tiny: Path, tmp_path: Path) -> None:
+    write = gguf.GGUFWriter.write_header_to_file
+    with pytest.MonkeyPatch.context() as patch:
+
+        def with_biases(writer: gguf.GGUFWriter, *rest: object) -> None:
+            for part in ("exp_probs_b", "post_attention_norm"):
+                writer.add_tensor(f"blk.0.{part}.weight", np.zeros(4, np.float32))
+            write(writer, *rest)
+
+        patch.setattr(gguf.GGUFWriter, "write_header_to_file", with_biases)
+        write_gguf(tiny, tmp_path / "m.gguf")
+    with pytest.raises(ModelError, match=r"'blk\.0\.exp_probs_b\.weight' and 1 more has no place"):
+        convert(tmp_path / "m.gguf", tmp_path / "target", quiet)
+
+
+def test_biases_of_the_mlp_are_refused_as_they_are_in_a_directory(tiny: Path, tmp_path: Path) -> None:
+    write = gguf.GGUFWriter.write_header_to_file
+    with pytest.MonkeyPatch.context() as patch:
+
+        def with_biases(writer: gguf.GGUFWriter, *rest: object) -> None:
+            writer.add_tensor("blk.0.ffn_up.bias", np.zeros(4, np.float32))
+            write(writer, *rest)
+
+        patch.setattr(gguf.GGUFWriter, "write_header_to_file", with_biases)
+        write_gguf(tiny, tmp_path / "m.gguf")
+    with pytest.raises(ModelError, match=r"'blk\.0\.ffn_up\.bias' has no place"):
+        convert(tmp_path / "m.gguf", tmp_path / "target", quiet)
+
+
+def test_a_place_that_cannot_be_written_is_said(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ModelError, match="cannot be written"):
+        convert(write_gguf(tiny, tmp_path / "m.gguf"), tmp_path / "file" / "target", quiet)
 
 
 def test_a_directory_that_exists_is_left_alone(tiny: Path, tmp_path: Path) -> None:

@@ -22,15 +22,18 @@ from tests.support.tiny_model import make_tiny_model
 def test_models_are_listed_and_broken_ones_say_why(tmp_path: Path) -> None:
     good = make_tiny_model(tmp_path / "models" / "good")
     make_tiny_model(tmp_path / "models" / "broken").joinpath("config.json").write_text("{")
+    huge = make_tiny_model(tmp_path / "models" / "huge") / "config.json"
+    huge.write_text(json.dumps(json.loads(huge.read_text()) | {"rope_theta": 10**400}))
     (tmp_path / "models" / ".half.123.partial").mkdir()
     command = [sys.executable, "-m", "engine.model.store"]
     environment = {**os.environ, "ENGINECTL_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=True)
-    broken, listed = (json.loads(line) for line in done.stdout.splitlines())
+    broken, listed, too_large = (json.loads(line) for line in done.stdout.splitlines())
     assert (listed["name"], listed["path"], listed["dtype"]) == ("good", str(good), "float32")
     assert listed["size"] == sum(file.stat().st_size for file in good.iterdir())
     assert broken["name"] == "broken"
     assert "config.json" in broken["problem"]
+    assert too_large["name"] == "huge" and "rope_theta is 1000" in too_large["problem"]
 
 
 def test_no_store_is_an_empty_list(tmp_path: Path) -> None:
