@@ -195,7 +195,16 @@ class UniProcExecutor(Executor):
         return native
 
     def _pack(self, library: Library, decoder: Decoder) -> NativeDecoder:
-        """In the thread that built the library; one core at most, the others serve."""
+        """In the thread that built the library; one core at most, the others serve. Raises MemoryError: a system that
+        gives memory it does not have would end the engine for it."""
+        bits = self._bits or 8 * self.target.storage.itemsize
+        needed = decoder.weight_bytes // self.target.compute.itemsize * bits // 8
+        available = available_memory_bytes()
+        if needed > available:
+            raise MemoryError(
+                f"{needed / 1e9:,.1f} GB for a second copy of the weights, {available / 1e9:,.1f} GB are left; "
+                "the next start loads them for the compiled step alone"
+            )
         native = self._new_native(library, decoder.rope)
         native.take(decoder.weights)
         return native

@@ -92,10 +92,16 @@ def cache_directory() -> Path:
 
 def library_file(level: Level) -> Path:
     """Where the library of this source is, or would be."""
-    digest = hashlib.sha256(f"{platform.machine()} {_FLAGS} {level.flags}".encode())
+    digest = hashlib.sha256(f"{platform.machine()} {_libc()} {_FLAGS} {level.flags}".encode())
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return cache_directory() / f"step-{digest.hexdigest()[:24]}.so"
+
+
+def _libc() -> str:
+    """A cache may be shared by systems, and a library that was linked with a newer one cannot be loaded by an older."""
+    name = "CS_GNU_LIBC_VERSION"
+    return os.confstr(name) or "" if name in os.confstr_names else ""
 
 
 def find_library(level: Level) -> Path | None:

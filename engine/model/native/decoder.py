@@ -6,6 +6,7 @@ thread only; packing may be done in another thread before anybody else knows of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -73,6 +74,7 @@ class NativeDecoder:
             bits=bits,
             epsilon=config.rms_norm_eps,
         )
+        self._pid = os.getpid()
         self._model: int | None = library.new(sizes)
         if not self._model:
             raise MemoryError("no memory for the compiled step")
@@ -82,7 +84,7 @@ class NativeDecoder:
 
     def close(self) -> None:
         model, self._model = self._model, None
-        if model:
+        if model and os.getpid() == self._pid:  # a fork has its memory without its threads, which free() would wait for
             self._library.free(model)
 
     def __del__(self) -> None:

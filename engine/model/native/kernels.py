@@ -59,9 +59,7 @@ class Kernels:
 
     def library(self) -> Library | None:
         """One that was built before; with the setting `native` it is built now. Raises ModelError then."""
-        if not self._wanted:
-            return None
-        for level in levels():
+        for level in levels() if self._wanted else []:
             try:
                 file = find_library(level)
                 if file is None and self._setting == "native":

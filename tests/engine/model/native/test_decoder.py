@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +19,7 @@ from engine.model.native.bindings import Library, Matrix
 from engine.model.native.build import Level, levels
 from engine.model.native.decoder import NativeDecoder, can_run, pack_rows
 from tests.support.native import Both, built, make_both, random_weights, small_config, without
+from tests.support.wait import wait_until
 
 BF16 = torch.bfloat16
 
@@ -311,6 +314,25 @@ def test_closing_ends_its_threads_and_may_be_done_twice(best_library: Library) -
     native = NativeDecoder(best_library, config, rope_table(config, 64), BF16, 3, 16)
     assert native.threads == 3
     native.close()
+    native.close()
+
+
+def test_a_fork_leaves_what_is_its_parents(best_library: Library) -> None:
+    """Its threads are not there, and would be waited for."""
+    config = small_config()
+    native = NativeDecoder(best_library, config, rope_table(config, 64), BF16, 3, 16)
+    child = os.fork()
+    if child == 0:
+        try:
+            native.close()
+        finally:
+            os._exit(0)
+    try:
+        wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 20.0, "the end of the child")
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
     native.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.errors import ModelError
+from engine.executor import uniproc
 from engine.model.loader import Target
 from engine.model.native import build, kernels
 from engine.model.native.decoder import NativeDecoder
@@ -113,6 +114,24 @@ def test_with_native_asked_for_the_start_fails_and_says_why(
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ModelError, match="no C compiler on PATH"):
         load(tiny, kernels="native")
+
+
+def test_with_native_asked_for_what_it_is_not_made_for_fails_too(tiny: Path, empty: Path) -> None:
+    with pytest.raises(ModelError, match=r"not made for LlamaForCausalLM in torch\.float16"):
+        load(tiny, kernels="native", dtype="float16")
+    assert not empty.exists()
+
+
+def test_without_memory_for_a_second_copy_of_the_weights_torch_goes_on(
+    tiny: Path, expected: list[list[int]], empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_compiler()
+    monkeypatch.setattr(uniproc, "available_memory_bytes", lambda: 1000)
+    executor = load(tiny, dtype="float32", blocks=300, kernels="auto")
+    wait_until(lambda: executor.kernels.startswith("eager"), BUILD_LIMIT_S)
+    assert "second copy of the weights, 0.0 GB are left" in executor.kernels
+    assert Steps(executor).run(jobs()) == expected
+    assert build.find_library(build.levels()[0]) is not None, "the next start has it"
 
 
 def test_a_library_that_counts_wrongly_is_not_used(
