@@ -143,7 +143,10 @@ class Bridge:
         if self._daemon.traffic.is_orphaned(seat, frames):
             return
         if not self.link.send(seat.index, frames):
-            self._daemon.relay.hold_back(seat)
+            self._hold_back(seat)
+
+    def _hold_back(self, seat: Seat) -> None:
+        if self._daemon.relay.hold_back(seat):
             self._daemon.loop.after(FLUSH_S, lambda: self._flush(seat))
 
     def _flush(self, seat: Seat) -> None:
@@ -155,9 +158,7 @@ class Bridge:
     def _to_client(self, client: int, frames: list[bytes]) -> None:
         """A message of our own, behind those of the engine."""
         if not self.link.send(client, frames):
-            seat = self._daemon.relay.seats[client]
-            self._daemon.relay.hold_back(seat)
-            self._daemon.loop.after(FLUSH_S, lambda: self._flush(seat))
+            self._hold_back(self._daemon.relay.seats[client])
 
     def engine_up(self) -> None:
         """To a frontend that waits; one that has its engine already hears nothing of another."""

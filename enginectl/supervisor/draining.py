@@ -138,10 +138,11 @@ async def _run(daemon: Daemon, drain: Drain) -> None:
 async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
     """The engine ends itself once it is empty or its deadline has passed."""
     daemon.expected, valid_until = "drain", time.monotonic() + ASK_S - ANSWER_S
+    ended = daemon.engine_exit
     try:
         await daemon.calls.get("shutdown", object, drain.args.grace_s, valid_until, timeout_s=ASK_S)
     except CtlError as error:
-        if not daemon.engine_exit.done:  # else it died while it was drained, and is not started again
+        if not ended.done:  # else it died while it was drained, and is not started again
             no_longer_expected(daemon, "drain")
             daemon.is_cordoned = drain.was_cordoned
         if isinstance(error, Deadline):
@@ -150,15 +151,15 @@ async def _by_engine(daemon: Daemon, drain: Drain) -> DrainEnd:
             raise late(daemon, f"no drain began in {ASK_S:.1f} s{again}") from None
         raise
     overdue_at = time.monotonic() + drain.args.grace_s + OVERDUE_S
-    while not daemon.engine_exit.done and not drain.is_cancelled:
-        await daemon.loop.first(daemon.engine_exit, timeout_s=EVERY_S)
-        if not daemon.engine_exit.done:
+    while not ended.done and not drain.is_cancelled:
+        await daemon.loop.first(ended, timeout_s=EVERY_S)
+        if not ended.done:
             drain.update()
         if time.monotonic() > overdue_at:
             begin_stop(daemon, 0.0, daemon.settings.term_s, by="overdue drain")
     if drain.is_cancelled:
         return drain.result(drained=False, detail=CANCELLED)
-    if not daemon.engine_exit.result().requested:
+    if not ended.result().requested:
         raise daemon.died()
     await daemon.loop.first(daemon.gone, timeout_s=10.0)
     end = drain.result(drained=True)
@@ -182,20 +183,21 @@ def _has_missed(end: DrainEnd, drain: Drain) -> bool:
 
 async def _by_supervisor(daemon: Daemon, drain: Drain) -> DrainEnd:
     """Waits until the engine itself counts nothing; past the deadline aborts the rest, or fails and waits on. An engine
-    that lets go of nothing even then is stopped, where it was to be."""
+    that lets go of nothing even then is stopped, where it was to be; else the drain ends and says so."""
     deadline, has_aborted = time.monotonic() + drain.args.grace_s, False
+    ended = daemon.engine_exit
     while not drain.is_cancelled:
-        if daemon.engine_exit.done:
+        if ended.done:
             raise daemon.died()
         is_late = time.monotonic() >= deadline and not drain.is_overdue
-        if await _is_empty(daemon) or (is_late and has_aborted and drain.args.stop):
+        if await _is_empty(daemon) or (is_late and has_aborted):
             return await _conclude(daemon, drain)
         if is_late and drain.args.on_timeout == "fail":
             _fail(daemon, drain)
         elif is_late:
             await _abort_rest(daemon)
             deadline, has_aborted = time.monotonic() + OVERDUE_S, True
-        await daemon.loop.first(daemon.engine_exit, timeout_s=EVERY_S)
+        await daemon.loop.first(ended, timeout_s=EVERY_S)
         drain.update()
     return drain.result(drained=False, detail="another drain took its place" if daemon.drain else CANCELLED)
 
@@ -205,6 +207,8 @@ async def _conclude(daemon: Daemon, drain: Drain) -> DrainEnd:
     end.drained = not _has_missed(end, drain)
     if drain.args.stop:
         await begin_stop(daemon, 0.0, daemon.settings.term_s, by="drain").done
+    elif len(daemon.inflight):
+        end.drained, end.detail = False, f"{count(len(daemon.inflight), 'request')} not let go of by the engine"
     return end
 
 

@@ -40,6 +40,8 @@ class Flight:
     first_at: float | None = None
     last_at: float | None = None
     ended_by: EndedBy = ""
+    was_told: bool = False
+    """Its client has heard from us how it ended."""
     gone: Future[FinishReason] = field(default_factory=Future)
 
     @property

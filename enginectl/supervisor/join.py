@@ -1,8 +1,8 @@
 """The engine's place at an external frontend: HELLO, INIT, READY, and one pair of sockets for each of its clients.
 
 Frames come from the frontend and go to it, never changed. Owns the DEALER of the handshake, a DEALER and a PUSH a
-client, and their monitors. Never blocks. A frontend that goes away is noticed by the monitors; a fresh HELLO then waits
-for it or its successor. HELLO goes once per connection: a second one would end a frontend."""
+client, and their monitors. Never blocks but in close(). A frontend that goes away is noticed by the monitors; a fresh
+HELLO then waits for it or its successor. HELLO goes once per connection: a second one would end a frontend."""
 
 from __future__ import annotations
 
@@ -297,9 +297,9 @@ class FrontendLink:
         return not target.pending
 
     def dead(self) -> None:
-        """The last message of all to every client."""
+        """The last message of all to every client, behind what waits for it."""
         for client in self.clients:
-            client.send([ENGINE_CORE_DEAD])
+            self.send(client.index, [ENGINE_CORE_DEAD])
 
     def _close_clients(self, linger_ms: int) -> None:
         for client in self.clients:
@@ -307,8 +307,11 @@ class FrontendLink:
         self.clients = []
 
     def close(self) -> None:
-        """What was sent may still leave for two seconds."""
+        """What waits, and what was sent, may still leave for two seconds each."""
         self.is_closed = True
         self._close_handshake()
+        end = time.monotonic() + LINGER_MS / 1000
+        while not all(self.is_clear(client.index) for client in self.clients) and time.monotonic() < end:
+            time.sleep(FLUSH_S)
         self._close_clients(LINGER_MS)
         self.init = None

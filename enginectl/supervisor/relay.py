@@ -165,11 +165,13 @@ class Relay:
         if self._said_hello and not self._said_init:
             self._send_init()
 
-    def hold_back(self, seat: Seat) -> None:
-        """Reads nothing more from the engine for this client until let_go."""
-        if seat.index not in self._paused:
-            self._paused.add(seat.index)
-            self._loop.unwatch(seat.output)
+    def hold_back(self, seat: Seat) -> bool:
+        """Reads nothing more from the engine for this client until let_go. False when that was so already."""
+        if seat.index in self._paused:
+            return False
+        self._paused.add(seat.index)
+        self._loop.unwatch(seat.output)
+        return True
 
     def let_go(self, seat: Seat) -> None:
         if seat.index in self._paused:

@@ -42,7 +42,7 @@ def on_signal(daemon: Daemon, number: int) -> None:
         _log_own_stacks(daemon)
     elif number == signal.SIGQUIT:
         begin_stop(daemon, grace_s=0.0, term_s=daemon.settings.term_s, by="signal QUIT").hurry_to("abort")
-    elif daemon.stopping is not None and number == signal.SIGINT:
+    elif number == signal.SIGINT and daemon.stopping is not None and not daemon.stopping.keeps_supervisor:
         daemon.stopping.hurry()
     else:
         grace_s = daemon.settings.stop_grace_s if daemon.settings.stop == "drain" else 0.0

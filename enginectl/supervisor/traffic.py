@@ -176,7 +176,7 @@ class Traffic:
     def _tell_late(self, flights: list[Flight]) -> None:
         for flight in flights:
             if not flight.gone.done and flight.client != self._daemon.relay.own.index:
-                self._tell(flight.client, flight.id, ABORTED_BY_OPERATOR)
+                self._tell_end(flight, ABORTED_BY_OPERATOR)
 
     def end(self, flight: Flight, text: str, reason: FinishReason = FinishReason.ERROR) -> None:
         """Ends a request from here: its client hears it, the table forgets it."""
@@ -186,8 +186,14 @@ class Traffic:
             if consumer is not None:
                 consumer(EngineCoreOutput(flight.id, [], finish_reason=int(reason), stop_reason=text))
         else:
-            self._tell(flight.client, flight.id, text, reason)
+            self._tell_end(flight, text, reason)
         self._daemon.inflight.end(flight, reason)
+
+    def _tell_end(self, flight: Flight, text: str, reason: FinishReason = FinishReason.ERROR) -> None:
+        """Once, whatever follows."""
+        if not flight.was_told:
+            flight.was_told = True
+            self._tell(flight.client, flight.id, text, reason)
 
     def _tell(self, client: int, request_id: str, text: str, reason: FinishReason = FinishReason.ERROR) -> None:
         output = EngineCoreOutput(request_id, [], finish_reason=int(reason), stop_reason=text)
@@ -218,12 +224,21 @@ class Traffic:
             self._fail_call(client, call_id, text)
         self._orphaned.clear()
         if self.hold.is_holding:
+            self._end_unwanted()
             self._fail_unresumable()
         else:
             for flight in self._daemon.inflight.end_all():
                 self.ledger.end(flight.id)
                 if flight.client != self._daemon.relay.own.index:
-                    self._tell(flight.client, flight.id, text)
+                    self._tell_end(flight, text)
+
+    def _end_unwanted(self) -> None:
+        """What its client has let go of, and what was aborted, is not asked again: with its engine it has ended."""
+        for flight in list(self._daemon.inflight.flights.values()):
+            if flight.id not in self.ledger.items:
+                self._daemon.inflight.end(flight, FinishReason.ABORT)
+            elif flight.ended_by in ("operator", "drain"):
+                self.end(flight, ABORTED_BY_OPERATOR)
 
     def _fail_unresumable(self) -> None:
         """Who has nothing to wait for hears it now."""

@@ -31,7 +31,7 @@ async def handle(daemon: Daemon, session: Session, args: GenerateArgs) -> None:
     finished: Future[EngineCoreOutput] = Future()
     daemon.consumers[flight.id] = lambda output: _on_output(session, flight, output, finished)
     try:
-        await _wait(daemon, finished)
+        await _wait(daemon, flight, finished)
         _finish(session, flight, finished.result())
     except Cancelled:
         daemon.crowd.on_lost(flight.id)
@@ -42,12 +42,15 @@ async def handle(daemon: Daemon, session: Session, args: GenerateArgs) -> None:
             _give_up(daemon, flight)
 
 
-async def _wait(daemon: Daemon, finished: Future[EngineCoreOutput]) -> None:
+async def _wait(daemon: Daemon, flight: Flight, finished: Future[EngineCoreOutput]) -> None:
     """Until its last output, across engines while it is held. Raises EngineDied."""
     while not finished.done:
         hold, ended = daemon.traffic.hold, daemon.engine_exit
         await daemon.loop.first(finished, hold.over if hold.is_holding else ended)
-        if ended.done and not finished.done and not hold.is_holding and daemon.engine_exit is ended:
+        if finished.done or hold.is_holding:
+            continue
+        # The next engine may be there before we run: then the end of this request says that its own is gone.
+        if flight.gone.done or (ended.done and daemon.engine_exit is ended):
             raise daemon.died()
 
 

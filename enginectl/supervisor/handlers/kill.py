@@ -20,8 +20,8 @@ async def handle(daemon: Daemon, session: Session, args: KillArgs) -> None:
     child = daemon.child
     if child is None or daemon.is_without_engine:
         raise daemon.died()
-    daemon.expected, daemon.has_signalled = "kill", True
+    daemon.expected, daemon.has_signalled, ended = "kill", True, daemon.engine_exit
     child.signal_group(signal.SIGKILL)
-    if not await daemon.loop.first(daemon.engine_exit, timeout_s=KILL_S):
+    if not await daemon.loop.first(ended, timeout_s=KILL_S):
         raise Deadline(f"pid {child.pid} is still alive {KILL_S:g} s after KILL")
-    session.reply(daemon.engine_exit.result())
+    session.reply(ended.result())

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from enginectl.control_verbs import CallArgs, DrainArgs
+from enginectl.control import ExitInfo
+from enginectl.control_verbs import CallArgs, DrainArgs, DrainEnd
 from enginectl.errors import CallFailed, CtlError, Deadline, EngineDied
 from enginectl.supervisor import draining
 from enginectl.supervisor.handlers import call
@@ -74,6 +75,49 @@ def test_an_engine_that_dies_while_it_is_asked_died_while_it_was_drained() -> No
     daemon.engine_exit.set_result(None)
     daemon.fails(draining._by_engine(daemon, SimpleNamespace(args=DrainArgs(), was_cordoned=False)))  # type: ignore[arg-type]
     assert daemon.expected == "drain"
+
+
+def run(daemon: Daemon, body: Any) -> Any:
+    task = daemon.loop.spawn(body)
+    task.when_done(daemon.loop.stop)
+    daemon.loop.run()
+    return task.result()
+
+
+def drain_of(**args: Any) -> Any:
+    return SimpleNamespace(
+        args=DrainArgs(grace_s=0.0, **args), was_cordoned=False, is_cancelled=False, is_overdue=False,
+        update=lambda: None, result=lambda drained, detail="": DrainEnd(drained=drained, detail=detail),
+    )  # fmt: skip
+
+
+def test_a_drain_whose_engine_has_been_replaced_ends_with_the_engine_that_it_drained() -> None:
+    """The next one is there before the drain looks."""
+
+    class Replaced(Daemon):
+        async def get(self, utility: str, *args: object, timeout_s: float) -> object:
+            self.engine_exit.set_result(ExitInfo(requested=True))  # type: ignore[arg-type]
+            self.engine_exit, self.gone = Future(), Future()
+            self.gone.set_result(None)
+            return None
+
+    daemon = Replaced(EngineDied("unused"))
+    assert run(daemon, draining._by_engine(daemon, drain_of())).drained  # type: ignore[arg-type]
+
+
+def test_a_drain_that_stops_nothing_ends_though_the_engine_lets_go_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted: list[int] = []
+
+    async def abort(daemon: Daemon) -> None:
+        aborted.append(1)
+
+    monkeypatch.setattr(draining, "_abort_rest", abort)
+    monkeypatch.setattr(draining, "OVERDUE_S", 0.2)
+    monkeypatch.setattr(draining, "EVERY_S", 0.05)
+    daemon = Daemon(EngineDied("unused"))
+    daemon.inflight = ["kept"]  # type: ignore[attr-defined]
+    end = run(daemon, draining._by_supervisor(daemon, drain_of(stop=False)))  # type: ignore[arg-type]
+    assert (end.drained, end.detail, aborted) == (False, "1 request not let go of by the engine", [1])
 
 
 @pytest.mark.parametrize("before", ["drain", "stop", ""])

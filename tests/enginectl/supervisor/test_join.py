@@ -6,14 +6,17 @@ import http.server
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
 import zmq
 
-from engine.messages import FinishReason, SamplingParams
+from engine.messages import ENGINE_CORE_DEAD, FinishReason, SamplingParams
 from enginectl.client import connect
 from enginectl.control import EngineView
+from enginectl.supervisor.join import FrontendLink
+from enginectl.supervisor.loop import Loop
 from enginectl.views import ready_lines
 from tests.support.frontend import RawFrontend
 from tests.support.joined import join_settings, joined
@@ -34,6 +37,35 @@ def address() -> Iterator[str]:
 def pid_of(view: EngineView) -> int:
     assert view.process is not None
     return view.process.pid
+
+
+class SlowClient:
+    """Takes nothing at the first `refusals` attempts."""
+
+    index = 0
+
+    def __init__(self, refusals: int) -> None:
+        self.pending: deque[list[bytes]] = deque()
+        self.taken: list[list[bytes]] = []
+        self._refusals = refusals
+
+    def send(self, frames: list[bytes]) -> bool:
+        self._refusals -= 1
+        if self._refusals < 0:
+            self.taken.append(frames)
+        return self._refusals < 0
+
+    def close(self, linger_ms: int) -> None:
+        self.taken.append([b"closed"])
+
+
+def test_the_last_message_waits_behind_what_waits() -> None:
+    link, client = FrontendLink(Loop(), zmq.Context.instance(), "ipc:///unused", b"\0\0", None), SlowClient(5)  # type: ignore[arg-type]
+    link.clients = [client]  # type: ignore[list-item]
+    assert not link.send(0, [b"an output"])
+    link.dead()
+    link.close()
+    assert client.taken == [[b"an output"], [ENGINE_CORE_DEAD], [b"closed"]]
 
 
 @pytest.mark.parametrize("clients_then", [1, 2])

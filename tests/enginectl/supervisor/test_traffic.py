@@ -9,6 +9,7 @@ import pytest
 
 from engine import codec
 from engine.messages import (
+    ABORTED_BY_OPERATOR,
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -108,6 +109,36 @@ def test_calls_that_the_engine_took_fail_with_it_and_those_kept_go_to_its_succes
     assert (rig.relay.sent, rig.failed) == ([3, 1, 2], [3, 1, 2])
     rig.traffic.engine_up()
     assert (rig.relay.sent[3:], rig.failed[3:], rig.traffic.hold.is_holding) == ([5, 4], [], False)
+
+
+def test_what_its_client_has_let_go_of_does_not_wait_for_a_successor(rig: Rig) -> None:
+    """The engine ended before it answered the abort."""
+    for name in ("gone", "stays"):
+        rig.add(name)
+    rig.traffic.abort(rig.relay.seats[0], ["gone"], [b"1"])  # type: ignore[arg-type]
+    assert list(rig.inflight.flights) == ["gone", "stays"]
+    rig.hold()
+    rig.traffic.engine_ended("died")
+    assert list(rig.inflight.flights) == list(rig.traffic.ledger.items) == ["stays"]
+
+
+def test_what_an_operator_aborted_is_not_resumed_and_its_client_hears_it_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        rig.traffic, "_tell", lambda client, request_id, text, reason=None: heard.append((request_id, text))
+    )
+    for name in ("poison", "late"):
+        rig.add(name)
+        rig.inflight.flights[name].claim("operator")
+    for _ in range(2):
+        rig.traffic._tell_late([rig.inflight.flights["late"]])
+    rig.hold()
+    rig.traffic.engine_ended("died")
+    rig.traffic.engine_up()
+    assert sorted(heard) == [("late", ABORTED_BY_OPERATOR), ("poison", ABORTED_BY_OPERATOR)]
+    assert not rig.inflight.flights and not rig.traffic.ledger.items and not rig.relay.sent
 
 
 def test_a_successor_that_is_gone_already_ends_the_hold_and_fails_what_was_kept(rig: Rig) -> None:
