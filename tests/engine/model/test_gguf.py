@@ -284,32 +284,27 @@ def test_what_is_not_supported_is_refused(change: dict[str, object], match: str,
     assert not (tmp_path / "target").exists()
 
 
-def test_a_tensor_without_a_place_in_the_model_is_refused(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [
+        (["blk.0.exp_probs_b.weight", "blk.0.post_attention_norm.weight"], r"'blk\.0\.exp_probs_b\.weight' and 1 more"),
+        (["blk.0.ffn_up.bias"], r"'blk\.0\.ffn_up\.bias'"),
+    ],
+)
+def test_a_tensor_without_a_place_in_the_model_is_refused(
+    names: list[str], match: str, tiny: Path, tmp_path: Path
+) -> None:
     write = gguf.GGUFWriter.write_header_to_file
     with pytest.MonkeyPatch.context() as patch:
 
-        def with_biases(writer: gguf.GGUFWriter, *rest: object) -> None:
-            for part in ("exp_probs_b", "post_attention_norm"):
-                writer.add_tensor(f"blk.0.{part}.weight", np.zeros(4, np.float32))
+        def with_more(writer: gguf.GGUFWriter, *rest: object) -> None:
+            for name in names:
+                writer.add_tensor(name, np.zeros(4, np.float32))
             write(writer, *rest)
 
-        patch.setattr(gguf.GGUFWriter, "write_header_to_file", with_biases)
+        patch.setattr(gguf.GGUFWriter, "write_header_to_file", with_more)
         write_gguf(tiny, tmp_path / "m.gguf")
-    with pytest.raises(ModelError, match=r"'blk\.0\.exp_probs_b\.weight' and 1 more has no place"):
-        convert(tmp_path / "m.gguf", tmp_path / "target", quiet)
-
-
-def test_biases_of_the_mlp_are_refused_as_they_are_in_a_directory(tiny: Path, tmp_path: Path) -> None:
-    write = gguf.GGUFWriter.write_header_to_file
-    with pytest.MonkeyPatch.context() as patch:
-
-        def with_biases(writer: gguf.GGUFWriter, *rest: object) -> None:
-            writer.add_tensor("blk.0.ffn_up.bias", np.zeros(4, np.float32))
-            write(writer, *rest)
-
-        patch.setattr(gguf.GGUFWriter, "write_header_to_file", with_biases)
-        write_gguf(tiny, tmp_path / "m.gguf")
-    with pytest.raises(ModelError, match=r"'blk\.0\.ffn_up\.bias' has no place"):
+    with pytest.raises(ModelError, match=f"{match} has no place"):
         convert(tmp_path / "m.gguf", tmp_path / "target", quiet)
 
 
