@@ -126,7 +126,7 @@ static void find_next_places(const struct attention *a, const struct attention_t
 INLINE void ask_for(const struct layout *l, const void *cache, const size_t *places, int from, int to) {
     int bytes = l->dim * bytes_of(l);
     for (int key = from; key < to; key++)
-        for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)cache + places[key] + i);
+        for (int i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)cache + places[key] + i, 0, CACHE_AHEAD);
 }
 
 /* places: of `count` keys, and CHUNK further on of as many that are asked for meanwhile. */
@@ -184,7 +184,7 @@ INLINE float largest_score(float *scores, int limit, int used) {
     vf top = all_f(-INFINITY);
     for (int i = 0; i < used; i += W) {
         vf x = load_f(scores + i);
-        top = pick(x > top, x, top);
+        top = larger(x, top);
     }
     return max_of(top);
 }
@@ -249,11 +249,11 @@ static void add_values(const struct attention *a, struct attention_scratch *s, c
             int width = MIN(MAX_UNIT, panels - panel) * PANEL;
             if (a->pairs)
                 run_tiles(PAIRS, some, width / PANEL, (uint32_t *)(s->weights + r * CHUNK), CHUNK / 2,
-                          (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), steps,
+                          (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), 0, steps,
                           result, width, 0, NULL);
             else
                 run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
-                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, steps, result, width, 0, NULL);
+                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, 0, steps, result, width, 0, NULL);
             for (int i = 0; i < some; i++) {
                 float *to = sums->values + (r + i) * wide + panel * PANEL;
                 for (int j = 0; j < width; j += W) store_f(to + j, load_f(to + j) + load_f(result + i * width + j));
@@ -298,7 +298,7 @@ COMPILED_ONCE void attend(const struct attention *a, struct attention_scratch *s
         load_keys(a, s, s->places + at, some);
         for (int r = 0; r < rows; r += most)
             run_tiles(kind, MIN(most, rows - r), (some + PANEL - 1) / PANEL, (uint32_t *)s->queries + r * width, width,
-                      s->keys, PANEL, (size_t)PANEL * units, units, s->scores + r * CHUNK, CHUNK, 0, NULL);
+                      s->keys, PANEL, (size_t)PANEL * units, 0, units, s->scores + r * CHUNK, CHUNK, 0, NULL);
         running_softmax(a, s, sums, rows, some, visible - at);
         add_values(a, s, s->places + at, some, sums, rows);
     }

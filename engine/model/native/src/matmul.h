@@ -58,22 +58,26 @@ INLINE vu number(const enum kind kind, const uint32_t *from) {
  * its memory (load_low). steps: rows of b. out (rows, panels * PANEL): overwritten, or added to. wide: WIDENED puts b
  * there as float32, of one panel. */
 INLINE void tile(const enum kind kind, const int rows, const int panels, const uint32_t *a, size_t lda,
-                 const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo, int is_added,
-                 float *wide) {
+                 const uint32_t *b, size_t ldb, size_t panel, size_t ahead, int steps, float *out, size_t ldo,
+                 int is_added, float *wide) {
     vf sums[12][2 * MAX_UNIT];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < 2 * panels; v++) sums[r][v] = (vf){0};
-    for (int s = 0; s < steps; s++, b += ldb) {
-        const int halves = kind == BFLOAT16 || kind == WIDENED ? 2 : 1;
+    const int halves = kind == BFLOAT16 || kind == WIDENED ? 2 : 1;
+    /* A register for each row is more than there are; three rows can be told from one by what an address adds. */
+    const uint32_t *at[4];
 #pragma GCC unroll 4
-        for (int v = 0; v < panels; v++) __builtin_prefetch(b + v * panel + UNITS_AHEAD);
+    for (int r = 0; r < rows; r += 3) at[r / 3] = a + r * lda;
+    for (int s = 0; s < steps; s++, b += ldb) {
+#pragma GCC unroll 4
+        for (int v = 0; v < panels; v++) ask_for_units(b + v * panel + ahead);
         for (int half = 0; half < halves; half++) {
             /* Whichever is fewer, rows or outputs, stays in registers. */
             vu x[12], weights[2 * MAX_UNIT];
 #pragma GCC unroll 12
-            for (int r = 0; r < rows && rows < 2 * panels; r++) x[r] = number(kind, a + r * lda + s * halves + half);
+            for (int r = 0; r < rows && rows < 2 * panels; r++) x[r] = number(kind, at[r / 3] + r % 3 * lda + half);
 #pragma GCC unroll 8
             for (int v = 0; v < 2 * panels; v++) {
                 const uint32_t *from = b + (v / 2) * panel + (v % 2) * W;
@@ -89,13 +93,18 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
             }
 #pragma GCC unroll 12
             for (int r = 0; r < rows && rows >= 2 * panels; r++) {
-                vu one = number(kind, a + r * lda + s * halves + half);
+                vu one = number(kind, at[r / 3] + r % 3 * lda + half);
 #pragma GCC unroll 8
                 for (int v = 0; v < 2 * panels; v++) {
                     add_product(kind, &sums[r][v], one, weights[v]);
                     KEEP_IN_REGISTER(sums[r][v]);
                 }
             }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r += 3) {
+            at[r / 3] += halves;
+            KEEP_ADDRESS(at[r / 3]);
         }
     }
 #pragma GCC unroll 12
@@ -108,11 +117,11 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
 }
 
 #define TILE_ARGUMENTS                                                                                        \
-    const uint32_t *a, size_t lda, const uint32_t *b, size_t ldb, size_t panel, int steps, float *out, size_t ldo, \
-        int is_added, float *wide
+    const uint32_t *a, size_t lda, const uint32_t *b, size_t ldb, size_t panel, size_t ahead, int steps, float *out, \
+        size_t ldo, int is_added, float *wide
 #define TILE(kind, rows, panels)                                     \
     static void tile_##kind##_##rows##_##panels(TILE_ARGUMENTS) {    \
-        tile(kind, rows, panels, a, lda, b, ldb, panel, steps, out, ldo, is_added, wide); \
+        tile(kind, rows, panels, a, lda, b, ldb, panel, ahead, steps, out, ldo, is_added, wide); \
     }
 #define FEW_ROWS(X, kind) X(kind, 1, 1) X(kind, 1, 2) X(kind, 1, 3) X(kind, 1, 4) X(kind, 2, 1) X(kind, 2, 2) \
     X(kind, 2, 3) X(kind, 3, 1) X(kind, 3, 2) X(kind, 4, 1) X(kind, 5, 1) X(kind, 6, 1)
@@ -134,7 +143,7 @@ INLINE int most_panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows <
 
 #define TILE_CASE(kind, rows, panels) \
     case ((kind) * 16 + (rows)) * 8 + (panels):                                               \
-        tile_##kind##_##rows##_##panels(a, lda, b, ldb, panel, steps, out, ldo, is_added, wide); break;
+        tile_##kind##_##rows##_##panels(a, lda, b, ldb, panel, ahead, steps, out, ldo, is_added, wide); break;
 static void run_tile(enum kind kind, int rows, int panels, TILE_ARGUMENTS) {
     switch ((kind * 16 + rows) * 8 + panels) {
         ALL_ROWS(TILE_CASE, FLOAT32)
@@ -169,7 +178,7 @@ static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
     }
     int most = most_panels(rows);
     for (int p = 0; p < count; p += most)
-        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, steps, out + p * PANEL, ldo,
+        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, ahead, steps, out + p * PANEL, ldo,
                  is_added, wide);
 }
 

@@ -24,6 +24,7 @@ struct product {
     struct best *best; /* BEST: (threads, rows) */
     char *scratch; /* per thread: panels widened, GROUP_BYTES or one task's fewest */
     size_t scratch_bytes;
+    int pool_threads;
     int blocks, group, row_tasks, is_widened; /* the plan: blocks of rows, panels of a task, ranges of blocks */
 };
 
@@ -55,23 +56,34 @@ static void finish_gate(const struct product *p, const float *tile, size_t ldt, 
     for (int r = 0; r < rows; r++)
         for (int panel = 0; panel < width / PANEL; panel += 2) {
             const float *gate = tile + r * ldt + panel * PANEL;
-            float result[PANEL];
-            for (int i = 0; i < PANEL; i += W) {
-                vf g = load_f(gate + i);
-                store_f(result + i, g / (1.0f + exp_v(-g)) * load_f(gate + PANEL + i));
-            }
             int at = first / 2 + panel / 2 * PANEL, real = MIN(PANEL, outputs - at);
-            if (real <= 0) continue;
-            if (p->kind == PAIRS) {
-                uint16_t narrowed[PANEL];
-                for (int i = 0; i < PANEL; i += W) narrow(narrowed + i, load_f(result + i));
-                memcpy((uint16_t *)p->out + (row + r) * p->ldo + at, narrowed, real * 2);
-            } else if (real == PANEL) {
-                memcpy(p->out + (row + r) * p->ldo + at, result, sizeof result);
-            } else {
-                memcpy(p->out + (row + r) * p->ldo + at, result, real * 4);
+            float result[PANEL], *to = real == PANEL && p->kind != PAIRS ? p->out + (row + r) * p->ldo + at : result;
+            uint16_t halves[PANEL], *half = (uint16_t *)p->out + (row + r) * p->ldo + at;
+            for (int i = 0; i < PANEL; i += W) {
+                vf g = load_f(gate + i), gated = g / (1.0f + exp_v(-g)) * load_f(gate + PANEL + i);
+                if (p->kind == PAIRS) narrow((real == PANEL ? half : halves) + i, gated);
+                else store_f(to + i, gated);
             }
+            if (real == PANEL || real <= 0) continue;
+            if (p->kind == PAIRS) memcpy(half, halves, real * 2);
+            else memcpy(p->out + (row + r) * p->ldo + at, result, real * 4);
         }
+}
+
+/* Whether any of them is as much as `least`, or a NaN. */
+INLINE int has_candidate(const float *from, int count, float least) {
+    vf top = all_f(-INFINITY);
+    vi is_nan = {0};
+    int i = 0;
+    for (; i + W <= count; i += W) {
+        vf x = load_f(from + i);
+        top = larger(x, top);
+        is_nan |= x != x;
+    }
+    if (lanes_of((top >= least) | is_nan)) return 1;
+    for (; i < count; i++)
+        if (!(from[i] < least)) return 1;
+    return 0;
 }
 
 static void finish_best(const struct product *p, const float *tile, size_t ldt, int row, int rows, int first, int width,
@@ -82,6 +94,7 @@ static void finish_best(const struct product *p, const float *tile, size_t ldt, 
         struct best *best = &p->best[(size_t)thread * p->rows + row + r];
         float top = -INFINITY;
         int is_nan = 0;
+        if (!has_candidate(from, real, best->value)) continue;
         for (int i = 0; i < real; i++) {
             top = from[i] > top ? from[i] : top;
             is_nan |= from[i] != from[i];
@@ -148,9 +161,9 @@ static void widened_rows(const struct product *p, const struct part *part, int t
                 float *to = wide + (panel + u - part->panel0) * panel_size;
                 if (block == part->block0)
                     run_tile(WIDENED, rows, 1, a, p->lda, m->data + (panel + u) * m->panel, PANEL, m->panel,
-                             m->inputs / 2, target.to + u * PANEL, target.ldo, target.is_added, to);
+                             UNITS_AHEAD, m->inputs / 2, target.to + u * PANEL, target.ldo, target.is_added, to);
                 else
-                    run_tile(FLOAT32, rows, 1, a, p->lda, (uint32_t *)to, PANEL, panel_size, m->inputs,
+                    run_tile(FLOAT32, rows, 1, a, p->lda, (uint32_t *)to, PANEL, panel_size, UNITS_AHEAD, m->inputs,
                              target.to + u * PANEL, target.ldo, target.is_added, NULL);
             }
             if (!target.is_done) finish(p, result, width, first, rows, panel, thread);
@@ -174,12 +187,14 @@ static void product_task(void *argument, int task, int thread) {
     int unit = p->finish == GATED ? (largest == 1 ? 4 : 2) : MAX(most_panels(largest), most > TILE_MOST ? 2 : 1);
     for (int panel = part.panel0; panel < part.panel1; panel += unit) {
         unit = MIN(unit, part.panel1 - panel);
+        int following = panel + unit < part.panel1 ? unit : panel0 + p->pool_threads * p->group - panel;
+        size_t next = (panel + following) < m->panels ? following * m->panel : 0;
         for (int block = part.block0; block < part.block1; block++) {
             int first = block_start(p->rows, block, p->blocks);
             int rows = block_start(p->rows, block + 1, p->blocks) - first;
             struct target target = target_of(p, first, rows, panel, unit, result);
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
-                      steps_of(m), target.to, target.ldo, target.is_added, NULL);
+                      block == part.block0 ? UNITS_AHEAD : next, steps_of(m), target.to, target.ldo, target.is_added, NULL);
             if (!target.is_done) finish(p, result, unit * PANEL, first, rows, panel, thread);
         }
     }
@@ -194,6 +209,7 @@ static void product_task(void *argument, int task, int thread) {
 static void plan_product(struct product *p, int threads) {
     static const int groups[] = {8, 6, 4, 3, 2, 1};
     const struct matrix *m = p->matrix;
+    p->pool_threads = threads;
     p->blocks = blocks_of(p->rows, most_rows(p->kind, steps_of(m)));
     p->is_widened = p->kind == BFLOAT16 && p->blocks >= WIDEN_FROM;
     p->row_tasks = blocks_of(p->rows, ROWS_OF_TASK);

@@ -72,7 +72,7 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
         const uint32_t *at = b + 2 * W;
         for (int s = 0; s < group; s += per_unit, at += 2 * W) {
 #pragma GCC unroll 2
-            for (int p = 0; p < panels; p++) __builtin_prefetch(at + p * panel + UNITS_AHEAD);
+            for (int p = 0; p < panels; p++) ask_for_units(at + p * panel + UNITS_AHEAD);
 #pragma GCC unroll 4
             for (int pair = 0; pair < per_unit; pair++) {
                 vs weights[4];
@@ -145,7 +145,7 @@ static void write_whole_row(const float *from, int inputs, uint32_t *to) {
     for (; i + W <= inputs; i += W) {
         vf x = load_f(from + i);
         vf size = (vf)((vu)x & 0x7fffffffu);
-        top = pick(size > top, size, top);
+        top = larger(size, top);
         bad += x - x;
     }
     most = max_of(top) + sum_of(bad);

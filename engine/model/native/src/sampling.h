@@ -34,7 +34,7 @@ static int weigh(float *x, int count, float temperature, float least) {
     for (int i = 0; i <= whole; i += W) {
         vf y = load_f(i < whole ? x + i : last);
         is_nan |= y != y;
-        top = pick(y > top, y, top);
+        top = larger(y, top);
     }
     largest = max_of(top);
     if (lanes_of(is_nan) || !(largest > -INFINITY && largest < INFINITY)) return 0;

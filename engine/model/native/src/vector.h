@@ -40,7 +40,13 @@
 #define KEEP_IN_REGISTER(v)
 #endif
 
-#define UNITS_AHEAD 512 /* memory answers in this time, with one row as with eight */
+#define KEEP_ADDRESS(p) __asm__("" : "+r"(p))
+
+/* Memory answers in this time, with one row as with eight. Wide vectors come with a large second cache: what is asked
+ * for is brought there, where more may wait, and the CPU itself brings it to the first. */
+#define UNITS_AHEAD (W == 16 ? 2048 : 512)
+#define CACHE_AHEAD (W == 16 ? 2 : 3) /* as __builtin_prefetch counts */
+#define LINE_UNITS 16 /* of a cache line */
 
 typedef float vf __attribute__((vector_size(4 * W)));
 typedef int32_t vi __attribute__((vector_size(4 * W)));
@@ -57,6 +63,22 @@ INLINE void store_f(float *p, vf v) { *(vf_any *)p = (vf_any)v; }
 INLINE void store_u(uint32_t *p, vu v) { *(vu_any *)p = (vu_any)v; }
 INLINE vf all_f(float x) { return x - (vf){0}; }
 INLINE vf pick(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+
+/* The larger, the smaller; the second when either is a NaN. */
+INLINE vf larger(vf a, vf b) {
+#if defined(__AVX512F__) && W == 16
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return pick(a > b, a, b);
+#endif
+}
+INLINE vf smaller(vf a, vf b) {
+#if defined(__AVX512F__) && W == 16
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#else
+    return pick(a < b, a, b);
+#endif
+}
 
 /* Bit i for lane i. */
 INLINE uint32_t lanes_of(vi mask) {
@@ -100,7 +122,7 @@ INLINE float widen_one(uint16_t h) {
     return f;
 }
 
-/* To nearest, ties to even; a NaN stays one. */
+/* To nearest, ties to even; a NaN stays one. What is below 2^-126 may become 0: CPUs that do it by themselves do that. */
 INLINE uint16_t narrow_one(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
@@ -108,20 +130,37 @@ INLINE uint16_t narrow_one(float f) {
     return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 INLINE void narrow(uint16_t *p, vf v) {
+#if defined(__AVX512BF16__) && W == 16
+    __m256bh rounded = _mm512_cvtneps_pbh((__m512)v);
+    memcpy(p, &rounded, sizeof rounded);
+#else
     vu u = (vu)v;
     vu rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
     vi is_nan = v != v;
     rounded = (rounded & ~(vu)is_nan) | (0x7fc0 & (vu)is_nan);
     *(vh_any *)p = (vh_any)__builtin_convertvector(rounded, vh);
+#endif
+}
+
+/* For all lines of 2 W units. */
+INLINE void ask_for_units(const uint32_t *p) {
+#pragma GCC unroll 2
+    for (int i = 0; i < 2 * W; i += LINE_UNITS) __builtin_prefetch(p + i, 0, CACHE_AHEAD);
 }
 
 INLINE float sum_of(vf v) {
+#if defined(__AVX512F__) && W == 16
+    return _mm512_reduce_add_ps((__m512)v);
+#endif
     float lanes[W], total = 0;
     store_f(lanes, v);
     for (int i = 0; i < W; i++) total += lanes[i];
     return total;
 }
 INLINE float max_of(vf v) {
+#if defined(__AVX512F__) && W == 16
+    return _mm512_reduce_max_ps((__m512)v);
+#endif
     float lanes[W];
     store_f(lanes, v);
     float best = lanes[0];
@@ -145,12 +184,16 @@ INLINE vf exp_low(vf x) {
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
     vi exponent = ((vi)shifted - (vi)magic + 127) << 23;
+#if defined(__AVX512DQ__) && W == 16
+    return (vf)_mm512_maskz_mul_ps((__mmask16)~lanes_of(tiny), (__m512)p, (__m512)exponent);
+#else
     return (vf)(~tiny & (vi)(p * (vf)exponent));
+#endif
 }
 /* Of any number; what is larger counts as 88. */
 INLINE vf exp_v(vf x) {
     const vf big = all_f(88.0f);
-    return exp_low(pick(x > big, big, x));
+    return exp_low(smaller(big, x));
 }
 
 #if defined(__has_builtin)
