@@ -122,7 +122,8 @@ static void find_next_places(const struct attention *a, const struct attention_t
     for (int key = count; key < CHUNK; key++) places[key] = places[key - 1];
 }
 
-/* Memory answers while the chunk before is computed, be it another task's. */
+/* Memory answers while the chunk before is computed, be it another task's. Half of a chunk is asked for while its
+ * forerunner is brought into order, half when that is multiplied: no more requests may wait at once. */
 INLINE void ask_for(const struct layout *l, const void *cache, const size_t *places, int from, int to) {
     int bytes = l->dim * bytes_of(l);
     for (int key = from; key < to; key++)
@@ -136,7 +137,7 @@ static void load_keys(const struct attention *a, struct attention_scratch *s, co
         const uint32_t *rows[W];
         for (int i = 0; i < W; i++)
             rows[i] = key + i < count ? (const uint32_t *)((const char *)a->keys + places[key + i]) : s->nothing;
-        ask_for(&a->layout, a->keys, places + CHUNK, key, MIN(key + W, count));
+        ask_for(&a->layout, a->keys, places + CHUNK, key, MIN(key + W, MIN(count, CHUNK / 2)));
         transpose_rows(rows, units, s->keys + key / PANEL * PANEL * units + key % PANEL, PANEL);
     }
     for (int key = (count + W - 1) / W * W; key % PANEL != 0; key += W)
@@ -149,7 +150,7 @@ static void load_values(const struct attention *a, struct attention_scratch *s, 
     for (int key = 0; key < count; key++) {
         float *to = (float *)s->values + key * wide;
         const char *from = (const char *)a->values + places[key];
-        ask_for(&a->layout, a->values, places + CHUNK, key, key + 1);
+        ask_for(&a->layout, a->values, places + CHUNK, key, MIN(key + 1, CHUNK / 2));
         if (a->layout.kind == FLOAT32) {
             memcpy(to, from, dim * 4);
         } else {
@@ -168,10 +169,9 @@ static int load_value_pairs(const struct attention *a, struct attention_scratch 
         for (int j = 0; j < 2; j++)
             rows[j] = 2 * pair + j < count ? (const uint16_t *)((const char *)a->values + places[2 * pair + j])
                                            : (const uint16_t *)s->nothing;
-        ask_for(&a->layout, a->values, places + CHUNK, 2 * pair, MIN(2 * pair + 2, count));
+        ask_for(&a->layout, a->values, places + CHUNK, 2 * pair, MIN(2 * pair + 2, MIN(count, CHUNK / 2)));
         uint32_t *to = (uint32_t *)s->values + pair * PANEL;
-        for (i = 0; i + W <= dim; i += W)
-            store_u(to + i / PANEL * PANEL * (CHUNK / 2) + i % PANEL, join(rows[0] + i, rows[1] + i));
+        for (i = 0; i + PANEL <= dim; i += PANEL) join(rows[0] + i, rows[1] + i, to + i * (CHUNK / 2));
         for (; i < dim; i++)
             to[i / PANEL * PANEL * (CHUNK / 2) + i % PANEL] = rows[0][i] | (uint32_t)rows[1][i] << 16;
     }
@@ -240,6 +240,7 @@ static void add_values(const struct attention *a, struct attention_scratch *s, c
     }
     if (a->pairs) steps = load_value_pairs(a, s, places, count);
     else load_values(a, s, places, count);
+    ask_for(&a->layout, a->values, places + CHUNK, CHUNK / 2, count);
     int wide = padded_dim(a->layout.dim), panels = wide / PANEL;
     int most = most_rows(a->pairs ? PAIRS : FLOAT32, steps);
     _Alignas(64) float result[MAX_ROWS * MAX_UNIT * PANEL];
@@ -299,6 +300,7 @@ COMPILED_ONCE void attend(const struct attention *a, struct attention_scratch *s
         for (int r = 0; r < rows; r += most)
             run_tiles(kind, MIN(most, rows - r), (some + PANEL - 1) / PANEL, (uint32_t *)s->queries + r * width, width,
                       s->keys, PANEL, (size_t)PANEL * units, 0, units, s->scores + r * CHUNK, CHUNK, 0, NULL);
+        ask_for(l, a->keys, s->places + at + CHUNK, CHUNK / 2, some);
         running_softmax(a, s, sums, rows, some, visible - at);
         add_values(a, s, s->places + at, some, sums, rows);
     }

@@ -72,7 +72,7 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
     for (int r = 0; r < rows; r += 3) at[r / 3] = a + r * lda;
     for (int s = 0; s < steps; s++, b += ldb) {
 #pragma GCC unroll 4
-        for (int v = 0; v < panels; v++) ask_for_units(b + v * panel + ahead);
+        for (int v = 0; v < panels && ahead != 0; v++) ask_for_units(b + v * panel + ahead);
         for (int half = 0; half < halves; half++) {
             /* Whichever is fewer, rows or outputs, stays in registers. */
             vu x[12], weights[2 * MAX_UNIT];

@@ -108,13 +108,25 @@ INLINE vf load_low(const uint32_t *p) {
 INLINE vu load_halves(const uint16_t *p) {
 #if defined(__AVX2__) && W == 8
     return (vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+#elif defined(__AVX512F__) && W == 16
+    return (vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
 #else
     return __builtin_convertvector((vh)(*(const vh_any *)p), vu);
 #endif
 }
 INLINE vf widen(const uint16_t *p) { return (vf)(load_halves(p) << 16); }
-/* Numbers of a in the low halves, of b in the high ones. */
-INLINE vu join(const uint16_t *a, const uint16_t *b) { return load_halves(a) | load_halves(b) << 16; }
+/* 2 W pairs: numbers of a in the low halves, of b in the high ones. */
+INLINE void join(const uint16_t *a, const uint16_t *b, uint32_t *to) {
+#if defined(__AVX512BW__) && W == 16
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    __m512i first = _mm512_loadu_si512(a), second = _mm512_loadu_si512(b);
+    store_u(to, (vu)_mm512_permutex2var_epi16(first, low, second));
+    store_u(to + W, (vu)_mm512_permutex2var_epi16(first, _mm512_add_epi16(low, _mm512_set1_epi16(16)), second));
+#else
+    for (int i = 0; i < 2 * W; i += W) store_u(to + i, load_halves(a + i) | load_halves(b + i) << 16);
+#endif
+}
 INLINE float widen_one(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
     float f;
@@ -251,11 +263,36 @@ INLINE void transpose_half(const uint32_t *const *from, size_t offset, uint32_t 
 }
 #endif
 
+#if defined(__AVX512F__) && W == 16
+/* 16 bytes of each of four rows side by side, merged while they are loaded. */
+INLINE __m512i load_quarters(const uint32_t *const *from, size_t offset) {
+    __m512i four = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(from[0] + offset)));
+    four = _mm512_mask_broadcast_i32x4(four, 0x00f0, _mm_loadu_si128((const __m128i *)(from[4] + offset)));
+    four = _mm512_mask_broadcast_i32x4(four, 0x0f00, _mm_loadu_si128((const __m128i *)(from[8] + offset)));
+    return _mm512_mask_broadcast_i32x4(four, 0xf000, _mm_loadu_si128((const __m128i *)(from[12] + offset)));
+}
+/* Four columns: what is left after such loads stays within 16 bytes. */
+INLINE void transpose_quarter(const uint32_t *const *from, size_t offset, uint32_t *to, size_t stride) {
+    __m512i rows[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) rows[j] = load_quarters(from + j, offset);
+    __m512i a = _mm512_unpacklo_epi32(rows[0], rows[1]), b = _mm512_unpacklo_epi32(rows[2], rows[3]);
+    __m512i c = _mm512_unpackhi_epi32(rows[0], rows[1]), d = _mm512_unpackhi_epi32(rows[2], rows[3]);
+    store_u(to, (vu)_mm512_unpacklo_epi64(a, b));
+    store_u(to + stride, (vu)_mm512_unpackhi_epi64(a, b));
+    store_u(to + 2 * stride, (vu)_mm512_unpacklo_epi64(c, d));
+    store_u(to + 3 * stride, (vu)_mm512_unpackhi_epi64(c, d));
+}
+#endif
+
 /* W rows of W units, anywhere in memory, to columns: to[i * stride + j] = from[j][i]. */
 INLINE void transpose_square(const uint32_t *const *from, size_t offset, uint32_t *to, size_t stride) {
 #if defined(HAS_SHUFFLE) && W == 8
     transpose_half(from, offset, to, stride);
     transpose_half(from, offset + 4, to + 4 * stride, stride);
+#elif defined(__AVX512F__) && W == 16
+#pragma GCC unroll 4
+    for (int i = 0; i < W; i += 4) transpose_quarter(from, offset + i, to + i * stride, stride);
 #elif defined(ZIP_LOW)
     vu rows[W], next[W];
     for (int j = 0; j < W; j++) rows[j] = load_u(from[j] + offset);
