@@ -13,7 +13,7 @@
 #ifndef SEGMENT
 #define SEGMENT 256 /* keys: shorter ones share out better, and cost more to fold */
 #endif
-#define QUERY_ROWS 48 /* rows wanted in a task: enough to pay for bringing the keys into order */
+#define QUERY_ROWS (W == 16 ? 96 : 48) /* rows wanted in a task: enough to pay for bringing the keys into order */
 
 struct layout {
     int heads, kv_heads, dim, block_size;

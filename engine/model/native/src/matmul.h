@@ -54,9 +54,12 @@ INLINE vu number(const enum kind kind, const uint32_t *from) {
     return kind == PAIRS ? *from + (vu){0} : (vu)all_f(*(const float_alias *)from);
 }
 
+/* A few panels side by side are what wide CPUs ask for by themselves, as fast as memory gives them. */
+INLINE int asks_ahead(int rows) { return W < 16 || rows >= ONE_PANEL_FROM; }
+
 /* a: rows `lda` units apart. b: rows `ldb` units apart, panels `panel` units apart; in bfloat16 not the first thing in
- * its memory (load_low). steps: rows of b. out (rows, panels * PANEL): overwritten, or added to. wide: WIDENED puts b
- * there as float32, of one panel. */
+ * its memory (load_low). ahead: units from b to what is asked for meanwhile, 0 for nothing. steps: rows of b. out (rows,
+ * panels * PANEL): overwritten, or added to. wide: WIDENED puts b there as float32, of one panel. */
 INLINE void tile(const enum kind kind, const int rows, const int panels, const uint32_t *a, size_t lda,
                  const uint32_t *b, size_t ldb, size_t panel, size_t ahead, int steps, float *out, size_t ldo,
                  int is_added, float *wide) {
@@ -72,7 +75,7 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
     for (int r = 0; r < rows; r += 3) at[r / 3] = a + r * lda;
     for (int s = 0; s < steps; s++, b += ldb) {
 #pragma GCC unroll 4
-        for (int v = 0; v < panels && ahead != 0; v++) ask_for_units(b + v * panel + ahead);
+        for (int v = 0; v < panels && ahead != 0 && asks_ahead(rows); v++) ask_for_units(b + v * panel + ahead);
         for (int half = 0; half < halves; half++) {
             /* Whichever is fewer, rows or outputs, stays in registers. */
             vu x[12], weights[2 * MAX_UNIT];
