@@ -25,6 +25,13 @@ def will_be_replaced(daemon: Daemon, lived_s: float) -> bool:
     return isinstance(decide(daemon.settings.restart, daemon.restart_times, time.monotonic(), lived_s), Restart)
 
 
+def will_be_held(daemon: Daemon) -> bool:
+    """Whether clients of an engine that is about to end unasked will wait for its successor."""
+    if not daemon.settings.hold or daemon.expected or daemon.stopping is not None:
+        return False
+    return will_be_replaced(daemon, daemon.tracker.elapsed_s)
+
+
 def succeed(daemon: Daemon) -> None:
     """An engine serves: held requests go to it, a frontend that waits hears READY."""
     daemon.traffic.engine_up()

@@ -20,10 +20,11 @@ from engine.messages import (
     UtilityCall,
     UtilityOutput,
 )
-from enginectl.errors import CtlError
+from enginectl.errors import CtlError, EngineDied
 from enginectl.supervisor.hold import Hold
 from enginectl.supervisor.inflight import Flight
 from enginectl.supervisor.ledger import Asked, Ledger, NotResumable, rest_of
+from enginectl.supervisor.succession import will_be_held
 from enginectl.text import count
 
 if TYPE_CHECKING:
@@ -71,14 +72,30 @@ class Traffic:
             if len(self.ledger.items) >= MAX_KEPT:
                 raise CtlError(f"{MAX_KEPT} requests wait for the engine already")
         else:
-            daemon.check_admits()
-            daemon.relay.send(seat, frames)
+            self._check_admits(seat)
+            self._send_add(seat, frames)
         if known is not None:  # its client has let go of it, and takes the id again
             daemon.inflight.end(known, FinishReason.ABORT)
         flight = daemon.inflight.add(request)
         self.ledger.add(request.request_id, seat.index, frames)
         daemon.book.on_add(time.monotonic())
         return flight
+
+    def _check_admits(self, seat: Seat) -> None:
+        """Raises CtlError. Whoever asks through an API server that we have not yet seen listening has seen it."""
+        daemon = self._daemon
+        if not seat.is_own and daemon.api is not None and daemon.phase == "starting" and daemon.relay.is_up:
+            daemon.check_uncordoned()
+        else:
+            daemon.check_admits()
+
+    def _send_add(self, seat: Seat, frames: list[bytes]) -> None:
+        """Raises EngineDied; not where its end, soon to be seen, begins a hold: then this waits with the others."""
+        try:
+            self._daemon.relay.send(seat, frames)
+        except EngineDied:
+            if seat.is_own or not will_be_held(self._daemon):
+                raise
 
     def abort(self, seat: Seat, ids: Sequence[str], frames: list[bytes]) -> None:
         """A client lets go of its requests. vLLM answers that with nothing; nor do we while no engine runs."""

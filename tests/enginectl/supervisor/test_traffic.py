@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +54,15 @@ class Rig:
         self.events = EventLog(lambda line: None)
         self.loop, self.inflight = Loop(), InflightTable()
         self.daemon = SimpleNamespace(
-            loop=self.loop, relay=self.relay, kind=KINDS["enginectl"], inflight=self.inflight, events=self.events
+            loop=self.loop,
+            relay=self.relay,
+            kind=KINDS["enginectl"],
+            inflight=self.inflight,
+            events=self.events,
+            api=None,
+            book=SimpleNamespace(on_add=lambda now: None),
+            check_uncordoned=lambda: None,
+            check_admits=lambda: None,
         )
         self.traffic = Traffic(self.daemon)  # type: ignore[arg-type]
         self.traffic.to_client = self._hear
@@ -148,6 +157,40 @@ def test_a_successor_that_is_gone_already_ends_the_hold_and_fails_what_was_kept(
     rig.relay.fails = {1, 2}
     rig.traffic.engine_up()
     assert (rig.relay.sent, rig.failed, rig.traffic.hold.is_holding) == ([3], [1, 2], False)
+
+
+@pytest.mark.parametrize(
+    ("is_up", "is_own", "is_taken"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_who_asks_before_we_have_seen_the_api_server_listen_is_not_told_that_it_starts(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_up: bool, is_own: bool, is_taken: bool
+) -> None:
+    def starting() -> None:
+        raise CtlError("starting")
+
+    monkeypatch.setattr(rig.relay, "is_up", is_up, raising=False)
+    rig.daemon.api, rig.daemon.phase, rig.daemon.check_admits = object(), "starting", starting
+    with nullcontext() if is_taken else pytest.raises(CtlError, match="starting"):
+        rig.traffic.add(rig.relay.seats[is_own], EngineCoreRequest("early", [3, 4]), [b"7"])  # type: ignore[arg-type]
+    assert rig.relay.sent == [7] * is_taken
+
+
+@pytest.mark.parametrize(("hold", "is_own"), [(True, False), (True, True), (False, False)])
+def test_who_comes_when_an_engine_has_lost_its_sockets_waits_where_its_end_begins_a_hold(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, hold: bool, is_own: bool
+) -> None:
+    def gone(seat: Any, frames: list[bytes]) -> None:
+        raise EngineDied("the engine is not connected")
+
+    monkeypatch.setattr(rig.relay, "send", gone)
+    rig.daemon.settings = SimpleNamespace(hold=hold, restart="on-failure")
+    rig.daemon.expected, rig.daemon.stopping, rig.daemon.was_ever_ready = "", None, True
+    rig.daemon.restart_times, rig.daemon.tracker = [], SimpleNamespace(elapsed_s=60.0)
+    request, seat = EngineCoreRequest("early", [3, 4]), rig.relay.seats[is_own]
+    is_kept = hold and not is_own
+    with nullcontext() if is_kept else pytest.raises(EngineDied):
+        rig.traffic.add(seat, request, [b""])  # type: ignore[arg-type]
+    assert list(rig.traffic.ledger.items) == list(rig.inflight.flights) == ["early"] * is_kept
 
 
 def test_past_the_limit_each_kept_call_is_answered_once(rig: Rig) -> None:
