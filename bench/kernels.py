@@ -1,6 +1,7 @@
 """The compiled step against torch and against what the machine can do: products, whole steps, distance.
 
-limits     what this machine reads and multiplies at best, measured first, on as many threads
+limits     what this machine reads and multiplies at best, in pairs of bfloat16 where the step does (not by tiles, whose
+           products may pass it), measured first, on as many threads
 products   one matrix of each kind times 1, 8, 32 and 512 rows: us, GB/s of weights, share of the nearer limit
 steps      whole steps, compiled and torch in turn: ms at 1, 8 and 32 rows over --contexts, and a 512-token prompt
 distance   logits and perplexity on a fixed text: compiled against torch, both with the same rounded weights
@@ -70,7 +71,7 @@ def limits(native: NativeDecoder, rounds: int) -> dict[str, float]:
     multiply_s = shortest(lambda: native.multiply_adds(tasks), rounds)
     return {
         "read_gb_s": round(values.numel() * 4 / read_s / 1e9, 2),
-        "float32_gflop_s": round(2 * native.multiply_adds(tasks) / multiply_s / 1e9, 1),
+        "gflop_s": round(2 * native.multiply_adds(tasks) / multiply_s / 1e9, 1),
     }
 
 
@@ -92,7 +93,7 @@ def products(native: NativeDecoder, rounds: int, most: dict[str, float]) -> dict
             seconds = shortest(run, rounds) / layers
             weights_gb = outputs * inputs * bytes_of_weight(native, name) / 1e9
             gflop = 2e-9 * outputs * inputs * count
-            best = max(weights_gb / most["read_gb_s"], gflop / most["float32_gflop_s"])
+            best = max(weights_gb / most["read_gb_s"], gflop / most["gflop_s"])
             found[f"{name.name.lower()} {outputs}x{inputs} rows {count}"] = {
                 "us": round(seconds * 1e6, 1),
                 "weights_gb_s": round(weights_gb / seconds, 2),

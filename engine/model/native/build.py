@@ -58,10 +58,12 @@ class Level:
     needs: frozenset[str]
 
 
+_PAIRS = ("-mavx512bf16", "-mavx512vnni", *_AVX512)
 _WIDE = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"})
+_WIDE_PAIRS = _WIDE | {"avx512_bf16", "avx512_vnni"}
 _LEVELS = (
-    Level((*_AVX512, "-mavx512bf16", "-mamx-tile", "-mamx-bf16"), _WIDE | {"avx512_bf16", "amx_tile", "amx_bf16"}),
-    Level((*_AVX512, "-mavx512bf16"), _WIDE | {"avx512_bf16"}),
+    Level((*_PAIRS, "-mamx-tile", "-mamx-bf16"), _WIDE_PAIRS | {"amx_tile", "amx_bf16"}),
+    Level(_PAIRS, _WIDE_PAIRS),
     Level(_AVX512, _WIDE),
     Level(_AVX2, frozenset({"avx2", "fma", "f16c"})),
 )

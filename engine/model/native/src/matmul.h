@@ -54,12 +54,12 @@ INLINE vu number(const enum kind kind, const uint32_t *from) {
     return kind == PAIRS ? *from + (vu){0} : (vu)all_f(*(const float_alias *)from);
 }
 
-/* A few panels side by side are what wide CPUs ask for by themselves, as fast as memory gives them. */
+/* A few panels side by side are asked for by wide CPUs themselves, as fast as memory gives them. */
 INLINE int asks_ahead(int rows) { return W < 16 || rows >= ONE_PANEL_FROM; }
 
 /* a: rows `lda` units apart. b: rows `ldb` units apart, panels `panel` units apart; in bfloat16 not the first thing in
- * its memory (load_low). ahead: units from b to what is asked for meanwhile, 0 for nothing. steps: rows of b. out (rows,
- * panels * PANEL): overwritten, or added to. wide: WIDENED puts b there as float32, of one panel. */
+ * its memory (load_low). ahead: units from b to what is asked for meanwhile, 0 for nothing. steps: rows of b. out
+ * (rows, panels * PANEL): overwritten, or added to. wide: WIDENED puts b there as float32, of one panel. */
 INLINE void tile(const enum kind kind, const int rows, const int panels, const uint32_t *a, size_t lda,
                  const uint32_t *b, size_t ldb, size_t panel, size_t ahead, int steps, float *out, size_t ldo,
                  int is_added, float *wide) {
@@ -181,8 +181,8 @@ static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
     }
     int most = most_panels(rows);
     for (int p = 0; p < count; p += most)
-        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, ahead, steps, out + p * PANEL, ldo,
-                 is_added, wide);
+        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, ahead, steps, out + p * PANEL,
+                 ldo, is_added, wide);
 }
 
 struct matrix {

@@ -309,7 +309,9 @@ static int head_rows(struct model *m, const float *hidden, int rows, struct prod
     if (reserve(m, 1, rows, 1) != 0) return -1;
     *p = product_of(m, &m->head, hidden, rows, STORE, NULL, m->sizes.vocab);
     if (m->rows_kind == PAIRS) {
-        write_numbers(m->normed, hidden, rows * m->sizes.hidden, 1);
+        int size = m->sizes.hidden; /* row by row: where a number stands in its row decides how it is rounded */
+        for (int r = 0; r < rows; r++)
+            write_numbers((uint16_t *)m->normed + (size_t)r * size, hidden + (size_t)r * size, size, 1);
         p->a = m->normed;
     }
     return 0;
@@ -363,11 +365,11 @@ EXPORT float ek_read(struct model *m, const float *from, int64_t bytes) {
     return reading.sums[0];
 }
 
-/* Returns how many multiply-adds of single numbers were done, on all threads. */
+/* Returns how many multiply-adds of single numbers were done, on all threads, in the kind that rows have. */
 EXPORT double ek_multiply_adds(struct model *m, int tasks) {
-    float sums[MAX_THREADS] = {0};
-    pool_run(&m->pool, chain_task, sums, tasks);
-    return sums[0] < 0 ? 0 : (double)tasks * CHAINS * CHAIN_STEPS * W;
+    struct chains chains = {.pairs = m->rows_kind == PAIRS};
+    pool_run(&m->pool, chain_task, &chains, tasks);
+    return chains.sums[0] < 0 ? 0 : (double)tasks * CHAINS * CHAIN_STEPS * W * (chains.pairs ? 2 : 1);
 }
 
 /* a (rows, inputs) float32 times one matrix of one layer -> out (rows, outputs). Gate and up are one, by GATE. */

@@ -24,8 +24,8 @@ struct product {
     struct best *best; /* BEST: (threads, rows) */
     char *scratch; /* per thread: panels widened, GROUP_BYTES or one task's fewest */
     size_t scratch_bytes;
-    int pool_threads;
     int blocks, group, row_tasks, is_widened; /* the plan: blocks of rows, panels of a task, ranges of blocks */
+    int threads; /* that share out the tasks */
 };
 
 /* ---- finishes: tile (rows, width) of outputs from `first` on */
@@ -57,16 +57,17 @@ static void finish_gate(const struct product *p, const float *tile, size_t ldt, 
         for (int panel = 0; panel < width / PANEL; panel += 2) {
             const float *gate = tile + r * ldt + panel * PANEL;
             int at = first / 2 + panel / 2 * PANEL, real = MIN(PANEL, outputs - at);
-            float result[PANEL], *to = real == PANEL && p->kind != PAIRS ? p->out + (row + r) * p->ldo + at : result;
-            uint16_t halves[PANEL], *half = (uint16_t *)p->out + (row + r) * p->ldo + at;
+            size_t place = (row + r) * p->ldo + at;
+            float result[PANEL], *to = real == PANEL && p->kind != PAIRS ? p->out + place : result;
+            uint16_t narrowed[PANEL], *half = real == PANEL ? (uint16_t *)p->out + place : narrowed;
             for (int i = 0; i < PANEL; i += W) {
                 vf g = load_f(gate + i), gated = g / (1.0f + exp_v(-g)) * load_f(gate + PANEL + i);
-                if (p->kind == PAIRS) narrow((real == PANEL ? half : halves) + i, gated);
+                if (p->kind == PAIRS) narrow(half + i, gated);
                 else store_f(to + i, gated);
             }
             if (real == PANEL || real <= 0) continue;
-            if (p->kind == PAIRS) memcpy(half, halves, real * 2);
-            else memcpy(p->out + (row + r) * p->ldo + at, result, real * 4);
+            if (p->kind == PAIRS) memcpy((uint16_t *)p->out + place, narrowed, real * 2);
+            else memcpy(p->out + place, result, real * 4);
         }
 }
 
@@ -171,6 +172,13 @@ static void widened_rows(const struct product *p, const struct part *part, int t
     }
 }
 
+/* Units from a panel to the one that this thread probably reads next, be it of another task; 0 where there is none. */
+INLINE size_t way_to_next(const struct product *p, const struct part *part, int panel, int unit) {
+    int groups = MAX(1, p->threads / p->row_tasks);
+    int next = panel + unit < part->panel1 ? panel + unit : part->panel0 + groups * p->group;
+    return next < p->matrix->panels ? (next - panel) * p->matrix->panel : 0;
+}
+
 /* One group of panels for one range of blocks. */
 static void product_task(void *argument, int task, int thread) {
     const struct product *p = argument;
@@ -187,14 +195,16 @@ static void product_task(void *argument, int task, int thread) {
     int unit = p->finish == GATED ? (largest == 1 ? 4 : 2) : MAX(most_panels(largest), most > TILE_MOST ? 2 : 1);
     for (int panel = part.panel0; panel < part.panel1; panel += unit) {
         unit = MIN(unit, part.panel1 - panel);
-        int following = panel + unit < part.panel1 ? unit : panel0 + p->pool_threads * p->group - panel;
-        size_t next = (panel + following) < m->panels ? following * m->panel : 0;
+        /* The first block of rows waits for memory; the others do not, and where there is room in the second cache they
+         * ask for what comes next. */
+        size_t next = W == 16 ? way_to_next(p, &part, panel, unit) : UNITS_AHEAD;
         for (int block = part.block0; block < part.block1; block++) {
             int first = block_start(p->rows, block, p->blocks);
             int rows = block_start(p->rows, block + 1, p->blocks) - first;
             struct target target = target_of(p, first, rows, panel, unit, result);
+            size_t ahead = block == part.block0 ? UNITS_AHEAD : next;
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
-                      block == part.block0 ? UNITS_AHEAD : next, steps_of(m), target.to, target.ldo, target.is_added, NULL);
+                      ahead, steps_of(m), target.to, target.ldo, target.is_added, NULL);
             if (!target.is_done) finish(p, result, unit * PANEL, first, rows, panel, thread);
         }
     }
@@ -209,7 +219,7 @@ static void product_task(void *argument, int task, int thread) {
 static void plan_product(struct product *p, int threads) {
     static const int groups[] = {8, 6, 4, 3, 2, 1};
     const struct matrix *m = p->matrix;
-    p->pool_threads = threads;
+    p->threads = threads;
     p->blocks = blocks_of(p->rows, most_rows(p->kind, steps_of(m)));
     p->is_widened = p->kind == BFLOAT16 && p->blocks >= WIDEN_FROM;
     p->row_tasks = blocks_of(p->rows, ROWS_OF_TASK);

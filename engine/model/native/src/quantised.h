@@ -45,6 +45,14 @@ INLINE vi multiply_whole_pairs(vs a, vs b) {
 #endif
 }
 
+INLINE vi add_whole_pairs(vi sum, vs a, vs b) {
+#if defined(__AVX512VNNI__) && W == 16
+    return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#else
+    return sum + multiply_whole_pairs(a, b);
+#endif
+}
+
 /* The pair number `pair` of W units. */
 INLINE vs take_codes(const int bits, vu units, int pair) {
     vw codes = (vw)units >> (unsigned short)(bits * pair);
@@ -84,7 +92,7 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
                     vs x = (vs)all_f(*(const whole_float *)(a + r * lda + g * group + s + pair));
 #pragma GCC unroll 4
                     for (int v = 0; v < 2 * panels; v++) {
-                        sums[r][v] += multiply_whole_pairs(x, weights[v]);
+                        sums[r][v] = add_whole_pairs(sums[r][v], x, weights[v]);
                         KEEP_IN_REGISTER(sums[r][v]);
                     }
                 }

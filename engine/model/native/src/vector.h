@@ -134,7 +134,7 @@ INLINE float widen_one(uint16_t h) {
     return f;
 }
 
-/* To nearest, ties to even; a NaN stays one. What is below 2^-126 may become 0: CPUs that do it by themselves do that. */
+/* To nearest, ties to even; a NaN stays one. What is below 2^-126 becomes 0 where the CPU has an instruction for it. */
 INLINE uint16_t narrow_one(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
@@ -163,21 +163,23 @@ INLINE void ask_for_units(const uint32_t *p) {
 INLINE float sum_of(vf v) {
 #if defined(__AVX512F__) && W == 16
     return _mm512_reduce_add_ps((__m512)v);
-#endif
+#else
     float lanes[W], total = 0;
     store_f(lanes, v);
     for (int i = 0; i < W; i++) total += lanes[i];
     return total;
+#endif
 }
 INLINE float max_of(vf v) {
 #if defined(__AVX512F__) && W == 16
     return _mm512_reduce_max_ps((__m512)v);
-#endif
+#else
     float lanes[W];
     store_f(lanes, v);
     float best = lanes[0];
     for (int i = 1; i < W; i++) best = lanes[i] > best ? lanes[i] : best;
     return best;
+#endif
 }
 
 /* exp of what is at most 88, to about 1e-7 of its value; exactly 0 below -87, a NaN stays one. */

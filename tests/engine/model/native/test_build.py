@@ -286,13 +286,14 @@ def test_levels_end_with_one_that_every_cpu_runs() -> None:
 
 
 def test_levels_follow_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = frozenset(["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"])
+    pairs = {"avx512_bf16", "avx512_vnni"}
+    wide = frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq"} | pairs)
     monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(build, "cpu_flags", lambda: wide)
-    assert [len(level.flags) for level in levels()] == [8, 7, 3, 0]
+    assert [len(level.flags) for level in levels()] == [9, 7, 3, 0]
     monkeypatch.setattr(build, "cpu_flags", lambda: wide | {"amx_tile", "amx_bf16"})
-    assert [len(level.flags) for level in levels()] == [10, 8, 7, 3, 0]
-    monkeypatch.setattr(build, "cpu_flags", lambda: wide - {"avx512_bf16"})
+    assert [len(level.flags) for level in levels()] == [11, 9, 7, 3, 0]
+    monkeypatch.setattr(build, "cpu_flags", lambda: wide - pairs)
     assert [len(level.flags) for level in levels()] == [7, 3, 0]
     monkeypatch.setattr(build, "cpu_flags", lambda: frozenset({"sse2"}))
     assert [len(level.flags) for level in levels()] == [0]

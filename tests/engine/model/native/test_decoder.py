@@ -283,6 +283,17 @@ def test_of_equal_logits_the_first_wins_and_nan_is_told(best_library: Library) -
     assert all(0 <= token < 4000 for token in ids)
 
 
+@pytest.mark.parametrize(("vocab", "where"), [(4000, 0), (4000, 3999), (4003, 2000), (4003, 4002)])
+@pytest.mark.parametrize("count", [1, 9])
+def test_a_single_logit_that_is_none_is_told(library: Library, vocab: int, where: int, count: int) -> None:
+    config = small_config(vocab_size=vocab, tie_word_embeddings=False)
+    weights = random_weights(config, 2)
+    weights.head[where, 0] = torch.nan
+    both = make_both(library, config, weights)
+    hidden = torch.randn(count, config.hidden_size, generator=torch.Generator().manual_seed(1))
+    assert all(math.isnan(value) for value in both.native.greedy(hidden)[1])
+
+
 @pytest.mark.parametrize(
     ("tokens", "start", "table"),
     [([131], 0, [0]), ([-1], 0, [0]), ([1], 16, [0]), ([1], 0, [10**9]), ([1], 0, [-1]), ([1], 650, list(range(41)))],
