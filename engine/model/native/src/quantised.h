@@ -14,7 +14,7 @@
 
 #define PADDED_TO 64
 #define SUM_GROUP 32
-#define WHOLE_MOST 6 /* rows of one tile */
+#define WHOLE_MOST (W == 16 ? 12 : 6) /* rows of one tile */
 #define ADDED 128    /* to a code of 8 bits, so that it is taken out without its sign */
 
 typedef int16_t vs __attribute__((vector_size(4 * W)));
@@ -71,8 +71,8 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < 2 * panels; v++) store_f(out + r * ldo + v * W, (vf){0});
     for (int g = 0; g < steps / group; g++, b += units) {
-        vi sums[WHOLE_MOST][4];
-#pragma GCC unroll 6
+        vi sums[12][4];
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < 2 * panels; v++)
@@ -87,7 +87,7 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
 #pragma GCC unroll 4
                 for (int v = 0; v < 2 * panels; v++)
                     weights[v] = take_codes(bits, load_u(at + v / 2 * panel + v % 2 * W), pair);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
                 for (int r = 0; r < rows; r++) {
                     vs x = (vs)all_f(*(const whole_float *)(a + r * lda + g * group + s + pair));
 #pragma GCC unroll 4
@@ -98,7 +98,7 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
                 }
             }
         }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < 2 * panels; v++) {
@@ -123,9 +123,14 @@ INLINE void whole_tile(const int bits, const int rows, const int panels, const u
         whole_tile(bits, rows, panels, a, lda, b, panel, steps, out, ldo);                            \
     }
 #define WHOLE_CASE(bits, rows, panels) \
-    case (bits * 8 + rows) * 4 + panels: whole_##bits##_##rows##_##panels(a, lda, from, panel, steps, to, ldo); break;
+    case (bits * 16 + rows) * 4 + panels: whole_##bits##_##rows##_##panels(a, lda, from, panel, steps, to, ldo); break;
 #define WHOLE_ALL(X, bits) X(bits, 1, 1) X(bits, 1, 2) X(bits, 2, 1) X(bits, 2, 2) X(bits, 3, 1) X(bits, 4, 1) \
-    X(bits, 5, 1) X(bits, 6, 1)
+    X(bits, 5, 1) X(bits, 6, 1) MORE_ROWS(X, bits)
+#if W == 16
+#define MORE_ROWS(X, bits) X(bits, 7, 1) X(bits, 8, 1) X(bits, 9, 1) X(bits, 10, 1) X(bits, 11, 1) X(bits, 12, 1)
+#else
+#define MORE_ROWS(X, bits)
+#endif
 WHOLE_ALL(WHOLE_TILE, 8)
 WHOLE_ALL(WHOLE_TILE, 4)
 
@@ -136,7 +141,7 @@ static void run_whole_tiles(int bits, int rows, int count, WHOLE_ARGUMENTS) {
         for (int p = 0; p < count; p += most) {
             const uint32_t *from = b + p * panel;
             float *to = out + p * 2 * W;
-            switch ((bits * 8 + some) * 4 + MIN(most, count - p)) {
+            switch ((bits * 16 + some) * 4 + MIN(most, count - p)) {
                 WHOLE_ALL(WHOLE_CASE, 8)
                 WHOLE_ALL(WHOLE_CASE, 4)
             }
