@@ -163,7 +163,8 @@ PARTS = {
 def test_a_screen_that_shrinks_loses_its_parts_one_after_the_other(served: Ctl) -> None:
     served.ok("generate", "x", "--max-tokens", "30", "--ignore-eos")
     with at(served, "top", "t", columns=100, rows=40) as screen:
-        wait_until(lambda: "t · idle" in frame_of(screen, 40), 20.0, "its figures")
+        wait_until(lambda: all(sign in frame_of(screen, 40) for sign in PARTS.values()), 20.0, "all its parts")
+        assert "t · idle" in frame_of(screen, 40)
         lost: list[str] = []
         for rows in range(30, 9, -1):
             screen.resize(100, rows)

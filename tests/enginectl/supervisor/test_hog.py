@@ -64,6 +64,13 @@ def test_one_that_was_preempted_comes_back_before_the_others() -> None:
 
 
 def test_without_block_counts_tokens_tell() -> None:
-    items = [view("a", None, out=10), view("b", None, out=10), view("c", None, out=90)]
+    items = [view("a", None, out=100), view("b", None, out=100), view("c", None, out=900)]
     assert hogs(items, None) == ["c"]
     assert "KV" not in items[2].note
+    assert hogs([view("a", None, out=1), view("b", None, out=1), view("c", None, out=90)], None) == []
+
+
+def test_blocks_are_not_compared_with_tokens() -> None:
+    """Those that began a moment ago have no count of blocks yet."""
+    assert hogs([view("a", 1, out=9), view("b", 1, out=9), view("new", None, out=12)], 100) == []
+    assert hogs([view("a", 30, out=480), view("b", None, out=2), view("c", None, out=2)], 100) == ["a"]

@@ -77,9 +77,9 @@ class Screen:
         for word in words:
             wait_until(lambda word=word: word.encode() in self.output, timeout_s, f"{word!r} on the screen")
 
-    def wait_after(self, word: str, timeout_s: float = 20.0) -> None:
-        """The word in what is written from now on."""
-        start = len(self.output)
+    def wait_after(self, word: str, timeout_s: float = 20.0, *, start: int | None = None) -> None:
+        """The word in what is written from now on, or from `start` on: what is not new is not written again."""
+        start = len(self.output) if start is None else start
         wait_until(lambda: word.encode() in self.output[start:], timeout_s, f"{word!r} on the screen again")
 
     def signal(self, number: int) -> None:

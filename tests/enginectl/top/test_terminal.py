@@ -121,10 +121,10 @@ def test_suspend_and_continue(peer: Peer, by_key: bool) -> None:
             os.kill(screen.job, signal.SIGTSTP)
         wait_until(lambda: _state(screen.job) == "T", what="a stopped process")
         wait_until(lambda: screen.is_restored, what="all that it wrote before it stopped")
-        entered = screen.output.count(ENTER)
+        entered, start = screen.output.count(ENTER), len(screen.output)
         screen.type(b"\n")
         wait_until(lambda: screen.output.count(ENTER) == entered + 1, what="the screen taken again")
-        screen.wait_after("step timing")
+        screen.wait_after("step timing", start=start)
         screen.type(b"q")
         assert screen.end() == 0
         assert screen.is_restored
@@ -201,8 +201,9 @@ def test_resizing_never_breaks_it(peer: Peer) -> None:
         screen.wait_for("step timing")
         for turn in range(50):
             screen.resize(*((1, 1), (20, 5), (40, 10), (500, 200), (0, 0), (61, 17))[turn % 6])
+        start = len(screen.output)
         screen.resize(120, 40)
-        screen.wait_after("execute")
+        screen.wait_after("execute", start=start)
         screen.type(b"q")
         assert screen.end() == 0
         assert screen.is_restored
