@@ -252,8 +252,7 @@ class Daemon:
 
     def on_outputs(self, seat: Seat, message: EngineCoreOutputs) -> None:
         now = time.monotonic()
-        self.traffic.on_outputs(seat, message)
-        for output in message.outputs:
+        for output in self.traffic.on_outputs(seat, message):
             known = self.inflight.flights.get(output.request_id)
             was_at = known.last_at if known else None
             flight = self.inflight.on_output(output, now)

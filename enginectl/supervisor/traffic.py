@@ -6,6 +6,7 @@ client must be told while no engine answers it is told here, once."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ class Traffic:
         self._kept: dict[tuple[int, int], tuple[Seat, UtilityCall, list[bytes]]] = {}
         """Of those, which no engine has seen yet: they wait for the next one. Requests wait in the ledger."""
 
+        self._owed: Counter[str] = Counter()
+        """By id: last outputs still to come of requests whose id another has taken since. None before is that one's."""
         self._untold, self._told_at = 0, float("-inf")
         """Refusals that wait for the next event; when the last was written."""
 
@@ -76,6 +79,8 @@ class Traffic:
             self._send_add(seat, frames)
         if known is not None:  # its client has let go of it, and takes the id again
             daemon.inflight.end(known, FinishReason.ABORT)
+            if not is_held:
+                self._owed[known.id] += 1
         flight = daemon.inflight.add(request)
         self.ledger.add(request.request_id, seat.index, frames)
         daemon.book.on_add(time.monotonic())
@@ -155,11 +160,22 @@ class Traffic:
 
     # ------------------------------------------------------------ from the engine
 
-    def on_outputs(self, seat: Seat, message: EngineCoreOutputs) -> None:
-        for output in message.outputs:
+    def on_outputs(self, seat: Seat, message: EngineCoreOutputs) -> list[EngineCoreOutput]:
+        """Those of requests that are in the table."""
+        outputs = message.outputs if not self._owed else [one for one in message.outputs if not self._is_owed(one)]
+        for output in outputs:
             self.ledger.on_output(output)
         if message.utility_output is not None and not seat.is_own:
             self._calls.pop((seat.index, message.utility_output.call_id), None)
+        return outputs
+
+    def _is_owed(self, output: EngineCoreOutput) -> bool:
+        if output.request_id not in self._owed:
+            return False
+        if output.finish_reason is not None:
+            self._owed[output.request_id] -= 1
+            self._owed = +self._owed
+        return True
 
     def is_orphaned(self, seat: Seat, frames: list[bytes]) -> bool:
         """Whether this is the answer to a call of a frontend that is gone: its successor would not survive it."""
@@ -240,6 +256,7 @@ class Traffic:
         for client, call_id in [key for key in self._calls if key not in self._kept]:
             self._fail_call(client, call_id, text)
         self._orphaned.clear()
+        self._owed.clear()
         if self.hold.is_holding:
             self._end_unwanted()
             self._fail_unresumable()

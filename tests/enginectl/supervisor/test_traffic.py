@@ -193,6 +193,28 @@ def test_who_comes_when_an_engine_has_lost_its_sockets_waits_where_its_end_begin
     assert list(rig.traffic.ledger.items) == list(rig.inflight.flights) == ["early"] * is_kept
 
 
+def test_an_id_that_is_taken_again_after_its_abort_is_not_ended_by_the_first_ones_last_output(rig: Rig) -> None:
+    def hear(tokens: list[int], reason: FinishReason | None = None) -> None:
+        output = EngineCoreOutput("r", tokens, finish_reason=reason)
+        for mine in rig.traffic.on_outputs(rig.relay.seats[0], EngineCoreOutputs(0, [output])):  # type: ignore[arg-type]
+            rig.inflight.on_output(mine, 1.0)
+
+    seat = rig.relay.seats[0]
+    for number in range(3):
+        rig.traffic.add(seat, EngineCoreRequest("r", [3, 4]), [str(number).encode()])  # type: ignore[arg-type]
+        if number < 2:
+            rig.traffic.abort(seat, ["r"], [b"9"])  # type: ignore[arg-type]
+    hear([5])
+    hear([6], FinishReason.LENGTH)  # the first was done before its abort was read
+    hear([7])
+    hear([], FinishReason.ABORT)
+    assert rig.inflight.flights["r"].output_tokens == 0 and rig.traffic.ledger.items["r"].token_ids == []
+    hear([8])
+    assert rig.inflight.flights["r"].output_tokens == 1 and rig.traffic.ledger.items["r"].token_ids == [8]
+    hear([], FinishReason.STOP)
+    assert not rig.inflight.flights and not rig.traffic.ledger.items
+
+
 def test_past_the_limit_each_kept_call_is_answered_once(rig: Rig) -> None:
     rig.hold()
     rig.call(1)
