@@ -116,16 +116,22 @@ INLINE vu load_halves(const uint16_t *p) {
 }
 INLINE vf widen(const uint16_t *p) { return (vf)(load_halves(p) << 16); }
 /* 2 W pairs: numbers of a in the low halves, of b in the high ones. */
-INLINE void join(const uint16_t *a, const uint16_t *b, uint32_t *to) {
+INLINE void join_pairs(const uint16_t *a, const uint16_t *b, vu *pairs) {
 #if defined(__AVX512BW__) && W == 16
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
                                          5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     __m512i first = _mm512_loadu_si512(a), second = _mm512_loadu_si512(b);
-    store_u(to, (vu)_mm512_permutex2var_epi16(first, low, second));
-    store_u(to + W, (vu)_mm512_permutex2var_epi16(first, _mm512_add_epi16(low, _mm512_set1_epi16(16)), second));
+    pairs[0] = (vu)_mm512_permutex2var_epi16(first, low, second);
+    pairs[1] = (vu)_mm512_permutex2var_epi16(first, _mm512_add_epi16(low, _mm512_set1_epi16(16)), second);
 #else
-    for (int i = 0; i < 2 * W; i += W) store_u(to + i, load_halves(a + i) | load_halves(b + i) << 16);
+    for (int i = 0; i < 2; i++) pairs[i] = load_halves(a + i * W) | load_halves(b + i * W) << 16;
 #endif
+}
+INLINE void join(const uint16_t *a, const uint16_t *b, uint32_t *to) {
+    vu pairs[2];
+    join_pairs(a, b, pairs);
+    store_u(to, pairs[0]);
+    store_u(to + W, pairs[1]);
 }
 INLINE float widen_one(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
@@ -273,17 +279,23 @@ INLINE __m512i load_quarters(const uint32_t *const *from, size_t offset) {
     four = _mm512_mask_broadcast_i32x4(four, 0x0f00, _mm_loadu_si128((const __m128i *)(from[8] + offset)));
     return _mm512_mask_broadcast_i32x4(four, 0xf000, _mm_loadu_si128((const __m128i *)(from[12] + offset)));
 }
-/* Four columns: what is left after such loads stays within 16 bytes. */
-INLINE void transpose_quarter(const uint32_t *const *from, size_t offset, uint32_t *to, size_t stride) {
+/* Units offset .. offset + 3 of 16 rows: four columns. What is left after such loads stays within 16 bytes. */
+INLINE void load_columns(const uint32_t *const *from, size_t offset, vu *columns) {
     __m512i rows[4];
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) rows[j] = load_quarters(from + j, offset);
     __m512i a = _mm512_unpacklo_epi32(rows[0], rows[1]), b = _mm512_unpacklo_epi32(rows[2], rows[3]);
     __m512i c = _mm512_unpackhi_epi32(rows[0], rows[1]), d = _mm512_unpackhi_epi32(rows[2], rows[3]);
-    store_u(to, (vu)_mm512_unpacklo_epi64(a, b));
-    store_u(to + stride, (vu)_mm512_unpackhi_epi64(a, b));
-    store_u(to + 2 * stride, (vu)_mm512_unpacklo_epi64(c, d));
-    store_u(to + 3 * stride, (vu)_mm512_unpackhi_epi64(c, d));
+    columns[0] = (vu)_mm512_unpacklo_epi64(a, b);
+    columns[1] = (vu)_mm512_unpackhi_epi64(a, b);
+    columns[2] = (vu)_mm512_unpacklo_epi64(c, d);
+    columns[3] = (vu)_mm512_unpackhi_epi64(c, d);
+}
+INLINE void transpose_quarter(const uint32_t *const *from, size_t offset, uint32_t *to, size_t stride) {
+    vu columns[4];
+    load_columns(from, offset, columns);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) store_u(to + i * stride, columns[i]);
 }
 #endif
 
