@@ -16,6 +16,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.signals import STOPPED_BEFORE_READY, StopSignals, die_with_parent, dump_stacks_on_signal, watch_parent
 from engine.status import StatusReport
+from engine.time_slice import COMPUTING_SLICE_NS, shorten_time_slice
 
 if TYPE_CHECKING:
     from engine.handshake import Handshake
@@ -56,6 +57,7 @@ def set_thread_policy(config: EngineConfig) -> None:
 
 def run_engine_core(config: EngineConfig, launch: Launch) -> None:
     """Never returns normally: SystemExit carries the status. Blocks until the engine ends."""
+    shorten_time_slice(COMPUTING_SLICE_NS)  # all threads inherit it; the IO threads take a shorter one
     signals = StopSignals()
     signals.install()
     sys.setswitchinterval(SWITCH_INTERVAL_S)

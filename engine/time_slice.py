@@ -1,7 +1,7 @@
-"""The time slice of a thread that wakes, does a little and sleeps again: a short one lets it run at once.
+"""The time slice of a thread: a short one lets who wakes, does a little and sleeps again run at once.
 
 Linux gives a waking thread the core when its deadline comes first, and a deadline is now plus the slice; all have the
-same 2.8 ms or so by default, hence beside threads that compute without end an IO thread may wait for one of theirs to
+same 1 to 3 ms by default, hence beside threads that compute without end an IO thread may wait for one of theirs to
 be over. Since Linux 6.12 sched_setattr(2) takes a slice for ordinary threads, in sched_runtime; no privilege is needed
 and the thread's share of the CPU stays what it was. Threads and processes that it starts inherit it (zmq's own threads
 do), until it says that they shall not."""
@@ -13,6 +13,8 @@ import platform
 
 SLICE_NS = 100_000
 """The shortest that Linux takes."""
+COMPUTING_SLICE_NS = 500_000
+"""Of threads that compute: what others with a usual slice, a frontend say, wait for at most."""
 _CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 """Numbers of sched_setattr and sched_getattr, which libraries older than glibc 2.41 do not wrap."""
 _SCHED_OTHER = 0

@@ -9,11 +9,13 @@ import random
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from engine.codec import Dialect
+from engine.time_slice import COMPUTING_SLICE_NS, SLICE_NS, shorten_time_slice, time_slice_ns
 from tests.support.engine_process import EngineProcess, Running
 from tests.support.frontend import RawFrontend
 from tests.support.tiny_model import make_tiny_model
@@ -40,6 +42,20 @@ def test_the_dialect_can_be_decided(tiny_model: Path) -> None:
                 running.frontend.dialect = shown
                 running.frontend.add(shown.value, [1, 2], max_tokens=1)
                 assert running.frontend.recv_output()[0][0] == first_byte
+
+
+def test_who_computes_has_a_short_slice_and_the_io_threads_a_shorter_one(tiny_model: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        is_possible = pool.submit(shorten_time_slice).result()
+    with Running(tiny_model, kv_memory="16MiB", dtype="float32", kernels="native", threads=2) as running:
+        running.frontend.add("a", [5, 6, 7], max_tokens=2)
+        running.frontend.collect_all(["a"])
+        found = {thread: time_slice_ns(thread) for thread in map(int, os.listdir(f"/proc/{running.engine.pid}/task"))}
+    if is_possible:
+        assert found[running.engine.pid] == COMPUTING_SLICE_NS
+        assert set(found.values()) == {COMPUTING_SLICE_NS, SLICE_NS}
+    else:
+        assert set(found.values()) == {time_slice_ns()}
 
 
 def test_a_real_model_generates(tiny_model: Path) -> None:

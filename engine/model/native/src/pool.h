@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "vector.h"
 
@@ -23,6 +24,7 @@
 #define MOST_TASKS ((int)TASK_MASK - MAX_THREADS) /* each thread may count one past the last */
 #define SPINS_BEFORE_SLEEP 2000
 #define SPINS_BEFORE_YIELD 4000
+#define LOOK_NS 200000
 
 typedef void (*task_fn)(void *job, int task, int thread);
 
@@ -57,6 +59,19 @@ static inline int pool_has_work(struct pool *pool) {
     return (word & TASK_MASK) < ((word >> TASK_BITS) & TASK_MASK);
 }
 
+/* Linux asks whether another thread shall have the core at each tick of its timer, every 4 ms or so, and whenever the CPU
+ * time of the one that runs is read. So it is read every now and then (0.5 us): who wakes while all cores compute waits
+ * for a time slice at most, not for the tick behind it. */
+static inline void pool_let_others_in(void) {
+    static _Thread_local int64_t next;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    int64_t now = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+    if (now < next) return;
+    next = now + LOOK_NS;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+}
+
 /* Takes and runs one task. False when there is none left. */
 static inline int pool_take(struct pool *pool, int thread) {
     if (!pool_has_work(pool)) return 0;
@@ -65,6 +80,7 @@ static inline int pool_take(struct pool *pool, int thread) {
     if (next >= ((word >> TASK_BITS) & TASK_MASK)) return 0;
     pool->run(pool->job, (int)next, thread);
     atomic_fetch_add_explicit(&pool->done, 1, memory_order_release);
+    pool_let_others_in();
     return 1;
 }
 
