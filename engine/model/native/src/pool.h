@@ -24,6 +24,7 @@
 #define MOST_TASKS ((int)TASK_MASK - MAX_THREADS) /* each thread may count one past the last */
 #define SPINS_BEFORE_SLEEP 2000
 #define SPINS_BEFORE_YIELD 4000
+#define TASKS_BEFORE_LOOK 4
 #define LOOK_NS 200000
 
 typedef void (*task_fn)(void *job, int task, int thread);
@@ -64,7 +65,9 @@ static inline int pool_has_work(struct pool *pool) {
  * for a time slice at most, not for the tick behind it. */
 static inline void pool_let_others_in(void) {
     static _Thread_local int64_t next;
+    static _Thread_local unsigned tasks;
     struct timespec time;
+    if (++tasks % TASKS_BEFORE_LOOK != 0) return;
     clock_gettime(CLOCK_MONOTONIC, &time);
     int64_t now = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
     if (now < next) return;
