@@ -45,6 +45,7 @@ class IOThreads:
             admit=engine.preprocess_add_request,
             instant=lambda call: answer_instantly(engine, call),
             send_at_once=self._out.send_at_once,
+            is_loop_waiting=lambda: engine.is_waiting,
             dialects=self._out.dialects,
             counters=engine.counters,
         )

@@ -80,6 +80,8 @@ class EngineCoreProc(EngineCore):
         self.aborts_queue: AbortsQueue = SimpleQueue()
         self.output_queue: OutputQueue = SimpleQueue()
         self.loop_counter = 0
+        self.is_waiting = False
+        """The loop waits for a message: no forward pass runs. Read by engine-in."""
         self.fault: str | None = None
         """Why the engine is dying, once it is."""
         self._idle_reported = True
@@ -123,7 +125,10 @@ class EngineCoreProc(EngineCore):
             self._report_idle()
             self._clear_aborts_queue()
             self.rest()
-            self._handle_client_request(self.input_queue.get())
+            self.is_waiting = True
+            message = self.input_queue.get()
+            self.is_waiting = False
+            self._handle_client_request(message)
         while True:
             try:
                 message = self.input_queue.get_nowait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -40,7 +40,7 @@ TIMEOUT_S = 20.0
 class Loop:
     """Stands where the main loop would: takes what the input thread puts."""
 
-    def __init__(self, addresses: EngineZmqAddresses) -> None:
+    def __init__(self, addresses: EngineZmqAddresses, is_loop_waiting: Callable[[], bool] = lambda: True) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.input_queue: SimpleQueue[ToLoop] = SimpleQueue()
         self.aborts_queue: SimpleQueue[Abort] = SimpleQueue()
@@ -60,6 +60,7 @@ class Loop:
             admit=self.admit,
             instant=self.instant,
             send_at_once=self.send_at_once,
+            is_loop_waiting=is_loop_waiting,
             dialects=self.dialects,
             counters=self.counters,
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 import zmq
 
+import engine.busy_poll
 import engine.io_threads
 import engine.limits
 import engine.proc
@@ -26,6 +27,7 @@ from engine.queues import Emit
 from engine.scheduler.output import ModelRunnerOutput, SchedulerOutput
 from engine.scheduler.scheduler import Scheduler
 from tests.support.executors import SlowExecutor
+from tests.support.paced_executor import PacedExecutor
 
 
 def replace(owner: object, name: str, value: object) -> None:
@@ -38,6 +40,15 @@ class HastyExecutor(NullExecutor):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         replace(engine.io_threads, "START_S", 0.5)
+
+
+class AwakeExecutor(PacedExecutor):
+    """After two instant calls in a row the input thread stays awake for an hour."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        replace(engine.busy_poll, "QUICK_S", 3600.0)
+        replace(engine.busy_poll, "BUSY_POLL_S", 3600.0)
 
 
 class FullExecutor(NullExecutor):
