@@ -135,11 +135,11 @@ static void add_values(const struct attention *a, struct attention_scratch *s, c
             int width = MIN(MAX_UNIT, panels - panel) * PANEL;
             if (a->pairs)
                 run_tiles(PAIRS, some, width / PANEL, (uint32_t *)(s->weights + r * CHUNK), CHUNK / 2,
-                          (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), 0, steps,
-                          result, width, 0, NULL);
+                          (uint32_t *)s->values + panel * PANEL * (CHUNK / 2), PANEL, PANEL * (CHUNK / 2), 0, NULL,
+                          steps, result, width, 0, NULL);
             else
                 run_tiles(FLOAT32, some, width / PANEL, (uint32_t *)(s->scores + r * CHUNK), CHUNK,
-                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, 0, steps, result, width, 0, NULL);
+                          (uint32_t *)s->values + panel * PANEL, wide, PANEL, 0, NULL, steps, result, width, 0, NULL);
             for (int i = 0; i < some; i++) {
                 float *to = sums->values + (r + i) * wide + panel * PANEL;
                 for (int j = 0; j < width; j += W) store_f(to + j, load_f(to + j) + load_f(result + i * width + j));
@@ -177,7 +177,7 @@ static void score_keys(const struct attention *a, struct attention_scratch *s, c
     load_keys(a, s, places, count);
     for (int r = 0; r < rows; r += most)
         run_tiles(kind, MIN(most, rows - r), (count + PANEL - 1) / PANEL, (uint32_t *)s->queries + r * width, width,
-                  s->keys, PANEL, (size_t)PANEL * units, 0, units, s->scores + r * CHUNK, CHUNK, 0, NULL);
+                  s->keys, PANEL, (size_t)PANEL * units, 0, NULL, units, s->scores + r * CHUNK, CHUNK, 0, NULL);
     ask_for(l, a->keys, places + CHUNK, CHUNK / 2, count);
 }
 

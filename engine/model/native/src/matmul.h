@@ -57,12 +57,20 @@ INLINE vu number(const enum kind kind, const uint32_t *from) {
 /* A few panels side by side are asked for by wide CPUs themselves, as fast as memory gives them. */
 INLINE int asks_ahead(int rows) { return W < 16 || rows >= ONE_PANEL_FROM; }
 
+#define RUN_STEPS 16                      /* of a tile, which ask for a run */
+#define RUN_BYTES (RUN_STEPS * PANEL * 4) /* as many as they read */
+struct runs { /* anywhere in memory: places[i] bytes from base */
+    const char *base;
+    const int64_t *places;
+};
+
 /* a: rows `lda` units apart. b: rows `ldb` units apart, panels `panel` units apart; in bfloat16 not the first thing in
- * its memory (load_low). ahead: units from b to what is asked for meanwhile, 0 for nothing. steps: rows of b. out
- * (rows, panels * PANEL): overwritten, or added to. wide: WIDENED puts b there as float32, of one panel. */
+ * its memory (load_low). ahead: units from b to what is asked for meanwhile, 0 for nothing. runs: asked for instead by
+ * ONE_PANEL_FROM rows and more, one for each RUN_STEPS, or NULL. steps: rows of b. out (rows, panels * PANEL):
+ * overwritten, or added to. wide: WIDENED puts b there as float32, of one panel. */
 INLINE void tile(const enum kind kind, const int rows, const int panels, const uint32_t *a, size_t lda,
-                 const uint32_t *b, size_t ldb, size_t panel, size_t ahead, int steps, float *out, size_t ldo,
-                 int is_added, float *wide) {
+                 const uint32_t *b, size_t ldb, size_t panel, size_t ahead, const struct runs *runs, int steps,
+                 float *out, size_t ldo, int is_added, float *wide) {
     vf sums[12][2 * MAX_UNIT];
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
@@ -73,41 +81,47 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
     const uint32_t *at[4];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r += 3) at[r / 3] = a + r * lda;
-    for (int s = 0; s < steps; s++, b += ldb) {
+    for (int s = 0, end = steps, run = 0; s < steps; run++) {
+        if (W == 16 && rows >= ONE_PANEL_FROM && runs != NULL) {
+            ahead = (size_t)((runs->base + runs->places[run] - (const char *)b) / 4);
+            end = MIN(steps, s + RUN_STEPS);
+        }
+        for (; s < end; s++, b += ldb) {
 #pragma GCC unroll 4
-        for (int v = 0; v < panels && ahead != 0 && asks_ahead(rows); v++) ask_for_units(b + v * panel + ahead);
-        for (int half = 0; half < halves; half++) {
-            /* Whichever is fewer, rows or outputs, stays in registers. */
-            vu x[12], weights[2 * MAX_UNIT];
+            for (int v = 0; v < panels && ahead != 0 && asks_ahead(rows); v++) ask_for_units(b + v * panel + ahead);
+            for (int half = 0; half < halves; half++) {
+                /* Whichever is fewer, rows or outputs, stays in registers. */
+                vu x[12], weights[2 * MAX_UNIT];
 #pragma GCC unroll 12
-            for (int r = 0; r < rows && rows < 2 * panels; r++) x[r] = number(kind, at[r / 3] + r % 3 * lda + half);
-#pragma GCC unroll 8
-            for (int v = 0; v < 2 * panels; v++) {
-                const uint32_t *from = b + (v / 2) * panel + (v % 2) * W;
-                vf low = rows < ONE_PANEL_FROM ? pair_low(load_u(from)) : load_low(from);
-                weights[v] = halves == 1 ? load_u(from) : half ? (vu)pair_high(load_u(from)) : (vu)low;
-                if (kind == WIDENED) store_f(wide + (2 * s + half) * PANEL + v * W, (vf)weights[v]);
-                if (rows >= 2 * panels) continue;
-#pragma GCC unroll 12
-                for (int r = 0; r < rows; r++) {
-                    add_product(kind, &sums[r][v], x[r], weights[v]);
-                    KEEP_IN_REGISTER(sums[r][v]);
-                }
-            }
-#pragma GCC unroll 12
-            for (int r = 0; r < rows && rows >= 2 * panels; r++) {
-                vu one = number(kind, at[r / 3] + r % 3 * lda + half);
+                for (int r = 0; r < rows && rows < 2 * panels; r++) x[r] = number(kind, at[r / 3] + r % 3 * lda + half);
 #pragma GCC unroll 8
                 for (int v = 0; v < 2 * panels; v++) {
-                    add_product(kind, &sums[r][v], one, weights[v]);
-                    KEEP_IN_REGISTER(sums[r][v]);
+                    const uint32_t *from = b + (v / 2) * panel + (v % 2) * W;
+                    vf low = rows < ONE_PANEL_FROM ? pair_low(load_u(from)) : load_low(from);
+                    weights[v] = halves == 1 ? load_u(from) : half ? (vu)pair_high(load_u(from)) : (vu)low;
+                    if (kind == WIDENED) store_f(wide + (2 * s + half) * PANEL + v * W, (vf)weights[v]);
+                    if (rows >= 2 * panels) continue;
+#pragma GCC unroll 12
+                    for (int r = 0; r < rows; r++) {
+                        add_product(kind, &sums[r][v], x[r], weights[v]);
+                        KEEP_IN_REGISTER(sums[r][v]);
+                    }
+                }
+#pragma GCC unroll 12
+                for (int r = 0; r < rows && rows >= 2 * panels; r++) {
+                    vu one = number(kind, at[r / 3] + r % 3 * lda + half);
+#pragma GCC unroll 8
+                    for (int v = 0; v < 2 * panels; v++) {
+                        add_product(kind, &sums[r][v], one, weights[v]);
+                        KEEP_IN_REGISTER(sums[r][v]);
+                    }
                 }
             }
-        }
 #pragma GCC unroll 4
-        for (int r = 0; r < rows; r += 3) {
-            at[r / 3] += halves;
-            KEEP_ADDRESS(at[r / 3]);
+            for (int r = 0; r < rows; r += 3) {
+                at[r / 3] += halves;
+                KEEP_ADDRESS(at[r / 3]);
+            }
         }
     }
 #pragma GCC unroll 12
@@ -120,11 +134,11 @@ INLINE void tile(const enum kind kind, const int rows, const int panels, const u
 }
 
 #define TILE_ARGUMENTS                                                                                        \
-    const uint32_t *a, size_t lda, const uint32_t *b, size_t ldb, size_t panel, size_t ahead, int steps, float *out, \
-        size_t ldo, int is_added, float *wide
+    const uint32_t *a, size_t lda, const uint32_t *b, size_t ldb, size_t panel, size_t ahead,                 \
+        const struct runs *runs, int steps, float *out, size_t ldo, int is_added, float *wide
 #define TILE(kind, rows, panels)                                     \
     static void tile_##kind##_##rows##_##panels(TILE_ARGUMENTS) {    \
-        tile(kind, rows, panels, a, lda, b, ldb, panel, ahead, steps, out, ldo, is_added, wide); \
+        tile(kind, rows, panels, a, lda, b, ldb, panel, ahead, runs, steps, out, ldo, is_added, wide); \
     }
 #define FEW_ROWS(X, kind) X(kind, 1, 1) X(kind, 1, 2) X(kind, 1, 3) X(kind, 1, 4) X(kind, 2, 1) X(kind, 2, 2) \
     X(kind, 2, 3) X(kind, 3, 1) X(kind, 3, 2) X(kind, 4, 1) X(kind, 5, 1) X(kind, 6, 1)
@@ -146,7 +160,7 @@ INLINE int most_panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows <
 
 #define TILE_CASE(kind, rows, panels) \
     case ((kind) * 16 + (rows)) * 8 + (panels):                                               \
-        tile_##kind##_##rows##_##panels(a, lda, b, ldb, panel, ahead, steps, out, ldo, is_added, wide); break;
+        tile_##kind##_##rows##_##panels(a, lda, b, ldb, panel, ahead, runs, steps, out, ldo, is_added, wide); break;
 static void run_tile(enum kind kind, int rows, int panels, TILE_ARGUMENTS) {
     switch ((kind * 16 + rows) * 8 + panels) {
         ALL_ROWS(TILE_CASE, FLOAT32)
@@ -181,8 +195,8 @@ static void run_tiles(enum kind kind, int rows, int count, TILE_ARGUMENTS) {
     }
     int most = most_panels(rows);
     for (int p = 0; p < count; p += most)
-        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, ahead, steps, out + p * PANEL,
-                 ldo, is_added, wide);
+        run_tile(kind, rows, MIN(most, count - p), a, lda, b + p * panel, ldb, panel, ahead, runs, steps,
+                 out + p * PANEL, ldo, is_added, wide);
 }
 
 struct matrix {

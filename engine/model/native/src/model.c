@@ -212,7 +212,7 @@ static struct product product_of(struct model *m, const struct matrix *matrix, c
     }
     return (struct product){.matrix = matrix, .kind = is_whole(matrix->kind) ? matrix->kind : m->rows_kind, .a = a,
                             .lda = units, .rows = rows, .finish = finish, .out = out, .ldo = ldo,
-                            .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
+                            .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m), .later = &m->later};
 }
 
 /* Q, K and V of all tokens, the latter two into the cache. */
@@ -229,10 +229,12 @@ static void project(struct model *m, const struct batch *b, int number) {
 }
 
 static void attend_to_cache(struct model *m, const struct batch *b, struct attention *attention, int number) {
-    size_t offset = (size_t)number * b->layer_stride * (m->sizes.cache_is_bfloat16 ? 2 : 4);
-    attention->keys = (char *)b->keys + offset;
-    attention->values = (char *)b->values + offset;
+    size_t stride = (size_t)b->layer_stride * bytes_of(&m->layout);
+    attention->keys = (char *)b->keys + number * stride;
+    attention->values = (char *)b->values + number * stride;
     pool_run(&m->pool, attention_task, attention, attention->num_tasks);
+    if (number + 1 == m->sizes.layers) m->later.count = 0;
+    ask_later(&m->later, (char *)attention->keys + stride, m->pool.threads);
 }
 
 /* What follows attention, of the first `tokens` of x and of what they attended to. */
@@ -290,6 +292,8 @@ EXPORT int ek_step(struct model *m, const struct batch *b) {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
         .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .threads = m->pool.threads, .partials = m->partials,
         .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
+    find_runs(&m->later, &m->layout, b->row, b->rows, b->blocks, (char *)b->values - (char *)b->keys);
+    ask_later(&m->later, b->keys, m->pool.threads);
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
     each_token(&embed, embed_task, m->sizes.hidden * 8);
     attention.num_tasks = attention_tasks(&m->layout, b->row, b->rows, is_cut, m->tasks);

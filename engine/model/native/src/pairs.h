@@ -16,8 +16,8 @@ INLINE int takes_few(const struct attention *a, int rows) {
     return a->pairs && rows <= PAIR_ROWS && is_cut_so && !(HAS_TILES && tiles_allowed());
 }
 
-/* Scores of up to `groups` times 16 keys, of which `count` count: (rows, CHUNK). queries: (rows, units). next: places of
- * `asked` keys that are asked for meanwhile. */
+/* Scores of up to `groups` times 16 keys, of which `count` count: (rows, CHUNK). queries: (rows, units). next: places
+ * of `asked` keys that are asked for meanwhile. */
 INLINE void score_tile(const int rows, const int groups, const uint32_t *queries, size_t units, const char *keys,
                        const size_t *places, const size_t *next, size_t asked, int count, float *scores) {
     vf sums[PAIR_ROWS][4];

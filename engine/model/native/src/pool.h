@@ -60,9 +60,9 @@ static inline int pool_has_work(struct pool *pool) {
     return (word & TASK_MASK) < ((word >> TASK_BITS) & TASK_MASK);
 }
 
-/* Linux asks whether another thread shall have the core at each tick of its timer, every 4 ms or so, and whenever the CPU
- * time of the one that runs is read. So it is read every now and then (0.5 us): who wakes while all cores compute waits
- * for a time slice at most, not for the tick behind it. */
+/* Linux asks whether another thread shall have the core at each tick of its timer, every 4 ms or so, and whenever the
+ * CPU time of the one that runs is read. So it is read every now and then (0.5 us): who wakes while all cores compute
+ * waits for a time slice at most, not for the tick behind it. */
 static inline void pool_let_others_in(void) {
     static _Thread_local int64_t next;
     static _Thread_local unsigned tasks;

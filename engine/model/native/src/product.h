@@ -1,6 +1,7 @@
 /* A product cut into tasks, each some panels of the matrix for some rows, and what is done with it while it is in the
  * first cache: put somewhere, added, brought through the gate, or searched for the best. */
 #pragma once
+#include "later.h"
 #include "matmul.h"
 #include "pool.h"
 
@@ -24,6 +25,7 @@ struct product {
     struct best *best; /* BEST: (threads, rows) */
     char *scratch; /* per thread: panels widened, GROUP_BYTES or one task's fewest */
     size_t scratch_bytes;
+    struct later *later; /* asked for meanwhile, or NULL */
     int blocks, group, row_tasks, is_widened; /* the plan: blocks of rows, panels of a task, ranges of blocks */
     int threads; /* that share out the tasks */
 };
@@ -162,9 +164,9 @@ static void widened_rows(const struct product *p, const struct part *part, int t
                 float *to = wide + (panel + u - part->panel0) * panel_size;
                 if (block == part->block0)
                     run_tile(WIDENED, rows, 1, a, p->lda, m->data + (panel + u) * m->panel, PANEL, m->panel,
-                             UNITS_AHEAD, m->inputs / 2, target.to + u * PANEL, target.ldo, target.is_added, to);
+                             UNITS_AHEAD, NULL, m->inputs / 2, target.to + u * PANEL, target.ldo, target.is_added, to);
                 else
-                    run_tile(FLOAT32, rows, 1, a, p->lda, (uint32_t *)to, PANEL, panel_size, UNITS_AHEAD, m->inputs,
+                    run_tile(FLOAT32, rows, 1, a, p->lda, (uint32_t *)to, PANEL, panel_size, UNITS_AHEAD, NULL, m->inputs,
                              target.to + u * PANEL, target.ldo, target.is_added, NULL);
             }
             if (!target.is_done) finish(p, result, width, first, rows, panel, thread);
@@ -195,16 +197,19 @@ static void product_task(void *argument, int task, int thread) {
     int unit = p->finish == GATED ? (largest == 1 ? 4 : 2) : MAX(most_panels(largest), most > TILE_MOST ? 2 : 1);
     for (int panel = part.panel0; panel < part.panel1; panel += unit) {
         unit = MIN(unit, part.panel1 - panel);
-        /* The first block of rows waits for memory; the others do not, and where there is room in the second cache they
-         * ask for what comes next. */
+        /* The first block of rows waits for memory; the others do not, and where there is room in the second cache the
+         * second asks for the next panel, those behind it for what comes later. */
         size_t next = W == 16 ? way_to_next(p, &part, panel, unit) : UNITS_AHEAD;
         for (int block = part.block0; block < part.block1; block++) {
             int first = block_start(p->rows, block, p->blocks);
             int rows = block_start(p->rows, block + 1, p->blocks) - first;
             struct target target = target_of(p, first, rows, panel, unit, result);
             size_t ahead = block == part.block0 ? UNITS_AHEAD : next;
+            struct runs runs;
+            const struct runs *later = NULL;
+            if (block >= part.block0 + 2) later = next_runs(p->later, thread, steps_of(m), &runs);
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
-                      ahead, steps_of(m), target.to, target.ldo, target.is_added, NULL);
+                      ahead, later, steps_of(m), target.to, target.ldo, target.is_added, NULL);
             if (!target.is_done) finish(p, result, unit * PANEL, first, rows, panel, thread);
         }
     }

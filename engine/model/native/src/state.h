@@ -2,6 +2,7 @@
  * last struct are those of bindings.py, field by field. */
 #pragma once
 #include "attention.h"
+#include "later.h"
 #include "memory.h"
 #include "packing.h"
 #include "product.h"
@@ -38,6 +39,7 @@ struct model {
     struct attention_task *tasks;
     float *partials;
     struct best *best;
+    struct later later;
 };
 
 struct batch {
