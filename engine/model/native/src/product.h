@@ -166,8 +166,8 @@ static void widened_rows(const struct product *p, const struct part *part, int t
                     run_tile(WIDENED, rows, 1, a, p->lda, m->data + (panel + u) * m->panel, PANEL, m->panel,
                              UNITS_AHEAD, NULL, m->inputs / 2, target.to + u * PANEL, target.ldo, target.is_added, to);
                 else
-                    run_tile(FLOAT32, rows, 1, a, p->lda, (uint32_t *)to, PANEL, panel_size, UNITS_AHEAD, NULL, m->inputs,
-                             target.to + u * PANEL, target.ldo, target.is_added, NULL);
+                    run_tile(FLOAT32, rows, 1, a, p->lda, (uint32_t *)to, PANEL, panel_size, UNITS_AHEAD, NULL,
+                             m->inputs, target.to + u * PANEL, target.ldo, target.is_added, NULL);
             }
             if (!target.is_done) finish(p, result, width, first, rows, panel, thread);
         }
