@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.executor.held import Active, HeldRequests
+from engine.executor.pages import Pages
 from engine.messages import Logprobs
 from engine.model.attention import KVCache
 from engine.model.decoder import Decoder
@@ -30,6 +31,7 @@ class Worker:
         self.decoder = decoder
         """May be exchanged between two steps: either kind reads what the other wrote."""
         self.cache = cache
+        self._pages = Pages(cache.num_blocks, cache.shape.block_size)
         self.sampler = sampler
         self.held = HeldRequests(decoder.config.vocab_size, decoder.device)
         self._nothing = torch.empty(0, decoder.config.hidden_size, device=decoder.device)
@@ -38,6 +40,7 @@ class Worker:
         begin = time.perf_counter()
         output = ModelRunnerOutput([-1] * len(step.rows))
         active = self.held.apply(step)
+        self.cache.upcoming = self._pages.next(step.first_unused_block, len(step.rows))
         for row in active:
             if row.held.broken is not None:
                 output.errors[row.id] = row.held.broken

@@ -28,6 +28,8 @@ class KVCache:
         self.values = torch.empty(size, dtype=dtype, device=device)
         self.num_blocks = num_blocks
         self.shape = CacheShape(config.num_kv_heads, block_size, num_blocks)
+        self.upcoming = range(0)
+        """Blocks that nobody holds yet and that the next step may give memory, so that a later one need not."""
         self.clear_padding()
         flat = (config.num_layers, -1, config.head_dim)
         self.layers = list(zip(self.keys.view(flat).unbind(0), self.values.view(flat).unbind(0), strict=True))

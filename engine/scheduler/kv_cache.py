@@ -25,15 +25,15 @@ class KVCacheManager:
         self._free: list[int] = []
         self._free_cached: OrderedDict[int, None] = OrderedDict()
         """Least recently used first."""
-        self._never_used = 0
-        """Blocks from this id on were never handed out."""
+        self.first_unused = 0
+        """Blocks from this id on were never handed out; they are in their order."""
 
     # ------------------------------------------------------------ figures
 
     @property
     def num_free(self) -> int:
         """Findable free blocks count: they can be had."""
-        return len(self._free) + len(self._free_cached) + self.num_blocks - self._never_used
+        return len(self._free) + len(self._free_cached) + self.num_blocks - self.first_unused
 
     @property
     def num_used(self) -> int:
@@ -99,9 +99,9 @@ class KVCacheManager:
         """Raises CacheFull."""
         if self._free:
             block = self._free.pop()
-        elif self._never_used < self.num_blocks:
-            block = self._never_used
-            self._never_used += 1
+        elif self.first_unused < self.num_blocks:
+            block = self.first_unused
+            self.first_unused += 1
         elif not self._free_cached:
             raise CacheFull(f"none of the {self.num_blocks} KV blocks is free")
         else:
@@ -141,7 +141,7 @@ class KVCacheManager:
     def check(self) -> None:
         """Every block in exactly one place, every hash in both directions. O(blocks); raises EngineBug."""
         used = [block for block, count in enumerate(self._references) if count]
-        places = used + self._free + list(self._free_cached) + list(range(self._never_used, self.num_blocks))
+        places = used + self._free + list(self._free_cached) + list(range(self.first_unused, self.num_blocks))
         if sorted(places) != list(range(self.num_blocks)):
             raise EngineBug("a KV block is in two places or in none")
         if {block: h for block, h in enumerate(self._hash_of) if h} != {b: h for h, b in self._block_of.items()}:

@@ -45,6 +45,8 @@ class SchedulerOutput:
     num_tokens: int = 0
     num_prefill_tokens: int = 0
     num_preempted: int = 0
+    first_unused_block: int = 0
+    """KV blocks from this id on were never handed out; they will be in their order."""
 
 
 @dataclass(slots=True)

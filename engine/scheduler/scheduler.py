@@ -155,6 +155,7 @@ class Scheduler:
             budget = self._schedule_waiting(step, self._schedule_running(step))
             step.num_preempted = self.counters.preemptions - preempted_before
             step.num_tokens = self.max_num_batched_tokens - budget
+            step.first_unused_block = self.kv_cache.first_unused
         step.dropped = self._book.take_dropped()
         return step
 

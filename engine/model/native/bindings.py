@@ -41,6 +41,8 @@ class Batch(Structure):
         ("keys", c_void_p),
         ("values", c_void_p),
         ("layer_stride", c_int64),
+        ("upcoming", c_int64),
+        ("num_upcoming", c_int64),
         ("hidden", c_void_p),
     ]
 

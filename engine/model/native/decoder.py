@@ -182,8 +182,11 @@ class NativeDecoder:
             keys=cache.keys.data_ptr(),
             values=cache.values.data_ptr(),
             layer_stride=cache.keys.stride(0),
+            upcoming=cache.upcoming.start,
+            num_upcoming=len(cache.upcoming),
             hidden=hidden.data_ptr(),
         )
+        cache.upcoming = range(0)
         self._checked(self._library.step(self._model, batch))
 
     def _check(self, parts: PackedRows, cache: KVCache) -> None:

@@ -11,6 +11,7 @@
 #include "packing.h"
 #include "pieces.h"
 #include "pool.h"
+#include "populate.h"
 #include "product.h"
 #include "sampling.h"
 #include "state.h"
@@ -292,6 +293,7 @@ EXPORT int ek_step(struct model *m, const struct batch *b) {
         .layout = m->layout, .rows = b->row, .blocks = b->blocks, .qkv = m->qkv, .out = m->attended,
         .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .threads = m->pool.threads, .partials = m->partials,
         .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
+    populate_upcoming(m, b);
     find_runs(&m->later, &m->layout, b->row, b->rows, b->blocks, (char *)b->values - (char *)b->keys);
     ask_later(&m->later, b->keys, m->pool.threads);
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};

@@ -50,6 +50,7 @@ struct batch {
     const struct row *kept;     /* the last tokens of some rows: those whose hidden states are wanted */
     void *keys, *values;        /* (layers, blocks, kv_heads, block_size, dim) */
     int64_t layer_stride;       /* numbers between two layers of the cache */
+    int64_t upcoming, num_upcoming; /* blocks that a later step writes first */
     float *hidden;              /* (kept_tokens, hidden) */
 };
 
