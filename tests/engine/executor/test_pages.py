@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 import platform
 from pathlib import Path
 
@@ -20,7 +22,6 @@ from engine.scheduler.kv_cache import KVCacheManager
 from tests.support.native import built, random_weights, small_config
 
 RELEASE = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
-PAGE = 4096
 
 
 def test_each_row_has_its_next_block_within_as_many_steps_as_a_block_has_tokens() -> None:
@@ -63,7 +64,9 @@ def test_blocks_that_were_never_used_are_handed_out_in_their_order() -> None:
 @pytest.mark.skipif(RELEASE < (5, 14), reason="Linux before 5.14 gives no memory ahead")
 def test_a_step_gives_upcoming_blocks_memory_and_leaves_what_is_in_them() -> None:
     config = small_config(num_layers=2, num_kv_heads=2, num_heads=2, head_dim=64)
-    cache = KVCache(config, 4000, 16, torch.float32, torch.device("cpu"))
+    cache = KVCache(config, 8, 16, torch.float32, torch.device("cpu"))
+    cache.num_blocks = 4000
+    cache.keys, cache.values = (untouched(2, 4001, 2, 16, 64) for _ in range(2))
     decoder = NativeDecoder(built(levels()[0]), config, rope_table(config, 64), torch.float32, 2, 16)
     decoder.take(random_weights(config, 1))
     held = cache.keys[:, 500:502].fill_(7).clone()
@@ -72,15 +75,21 @@ def test_a_step_gives_upcoming_blocks_memory_and_leaves_what_is_in_them() -> Non
     for tensor in (cache.keys, cache.values):
         for layer in tensor:
             assert all(is_present(layer[block]) for block in range(501, 700))
-            assert not any(is_present(layer[block]) for block in range(900, 1000))
+            assert not any(is_present(layer[block]) for block in range(2000, 2100))
     assert torch.equal(cache.keys[:, 500:502], held)
     assert len(cache.upcoming) == 0
     decoder.close()
 
 
+def untouched(*size: int) -> Tensor:
+    """Float32; malloc might give memory that somebody had before."""
+    memory = mmap.mmap(-1, 4 * math.prod(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=torch.float32).view(size)
+
+
 def is_present(block: Tensor) -> bool:
     """Whether all pages of it have memory, by the kernel's word (proc_pid_pagemap(5))."""
-    first, end = block.data_ptr() // PAGE, (block.data_ptr() + block.nbytes - 1) // PAGE + 1
+    first, end = block.data_ptr() // mmap.PAGESIZE, (block.data_ptr() + block.nbytes - 1) // mmap.PAGESIZE + 1
     with Path("/proc/self/pagemap").open("rb") as file:
         file.seek(8 * first)
         entries = np.frombuffer(file.read(8 * (end - first)), np.uint64)

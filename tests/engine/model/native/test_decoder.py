@@ -245,16 +245,18 @@ def test_a_row_that_is_no_number_spoils_no_other(library: Library, bits: int) ->
     assert [math.isnan(value) for value in both.native.greedy(hidden)[1]] == [False, True, False, True, False]
 
 
-@pytest.mark.parametrize("share", range(1, 7))
-@pytest.mark.parametrize(("dim", "block_size"), [(32, 16), (64, 32), (96, 16), (128, 48), (64, 24)])
+@pytest.mark.parametrize(
+    ("share", "dim", "block_size"),
+    [(1, 32, 16), (2, 64, 32), (3, 64, 16), (4, 128, 48), (5, 96, 16), (6, 64, 16), (3, 64, 24)],
+)
 def test_few_rows_of_bfloat16_have_the_bits_of_many(library: Library, share: int, dim: int, block_size: int) -> None:
     """A decode's few rows may go through other code than those of a prompt; NaN is in all that nobody wrote."""
     config = small_config(num_layers=2, num_kv_heads=2, num_heads=2 * share, head_dim=dim)
     both, again = (
         make_both(library, config, random_weights(config, 9, BF16), BF16, block_size=block_size) for _ in range(2)
     )
-    whole = both.native.run([both.row(0, 0, 150)], both.caches[1])
-    alone = [again.native.run([again.row(0, at, at + 1)], again.caches[1]) for at in range(150)]
+    whole = both.native.run([both.row(0, 0, 140)], both.caches[1])
+    alone = [again.native.run([again.row(0, at, at + 1)], again.caches[1]) for at in range(140)]
     assert torch.equal(torch.cat(alone), whole)
     assert bool(again.caches[1].values.isnan().any())
 
