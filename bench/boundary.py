@@ -1,11 +1,14 @@
 """What the process boundary costs: tokens/s through SyncMPClient against InprocClient, in turn, in one run.
 
-usage: python -m bench.boundary MODEL_DIR [--executor null] [--requests 32] [--tokens 128] [--rounds 3]"""
+A ratio is that of two neighbours, each of which is the first in every other round: clocks move within a run.
+
+usage: python -m bench.boundary MODEL_DIR [--executor null] [--requests 32] [--tokens 128] [--rounds 15]"""
 
 from __future__ import annotations
 
 import argparse
 import time
+from statistics import median
 
 from bench.facts import note, print_result
 from engine.client import EngineConfig, InprocClient, SamplingParams, SyncMPClient, new_request
@@ -28,7 +31,7 @@ def main() -> None:
     parser.add_argument("--executor", default="uniproc")
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int)
     given = parser.parse_args()
     config = EngineConfig(
@@ -42,14 +45,15 @@ def main() -> None:
             tokens_per_s(client, given.requests, min(8, given.tokens), -1)  # caches, allocator, first steps
             note(f"{name} is warm")
         for round_ in range(given.rounds):
-            for name, client in clients.items():
+            for name, client in sorted(clients.items(), reverse=round_ % 2 == 1):
                 rates[name].append(round(tokens_per_s(client, given.requests, given.tokens, round_), 1))
                 note(f"round {round_}: {name} {rates[name][-1]:,.0f} tokens/s")
-    best = {name: max(values) for name, values in rates.items()}
+    ratios = [sync / inproc for sync, inproc in zip(rates["sync"], rates["inproc"], strict=True)]
     result: dict[str, object] = {
         "tok_s": rates,
-        "best_tok_s": best,
-        "sync_per_inproc": round(best["sync"] / best["inproc"], 4),
+        "median_tok_s": {name: median(values) for name, values in rates.items()},
+        "sync_per_inproc": round(median(ratios), 4),
+        "sync_per_inproc_rounds": [round(ratio, 4) for ratio in ratios],
     }
     print_result("boundary", given, result)
 
