@@ -294,7 +294,7 @@ EXPORT int ek_step(struct model *m, const struct batch *b) {
         .pairs = m->rows_kind == PAIRS, .tasks = m->tasks, .threads = m->pool.threads, .partials = m->partials,
         .scratch = m->attention_scratch, .scratch_bytes = scratch_bytes(m)};
     populate_upcoming(m, b);
-    find_runs(&m->later, &m->layout, b->row, b->rows, b->blocks, (char *)b->values - (char *)b->keys);
+    find_runs(&m->later, &m->layout, b->tokens, b->row, b->rows, b->blocks, (char *)b->values - (char *)b->keys);
     ask_later(&m->later, b->keys, m->pool.threads);
     struct token_job embed = {.model = m, .batch = b, .tokens = b->tokens};
     each_token(&embed, embed_task, m->sizes.hidden * 8);

@@ -5,7 +5,7 @@
 #include "matmul.h"
 #include "places.h"
 
-#define PAIR_ROWS 6     /* that are few */
+#define PAIR_ROWS 6      /* that are few */
 #define KEYS_TOGETHER 16 /* side by side in one block of the cache */
 
 #if HAS_PAIRS && W == 16 && defined(__AVX512BW__)

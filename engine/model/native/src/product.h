@@ -207,7 +207,7 @@ static void product_task(void *argument, int task, int thread) {
             size_t ahead = block == part.block0 ? UNITS_AHEAD : next;
             struct runs runs;
             const struct runs *later = NULL;
-            if (block >= part.block0 + 2) later = next_runs(p->later, thread, steps_of(m), &runs);
+            if (block >= part.block0 + BLOCKS_BEFORE_LATER) later = next_runs(p->later, thread, steps_of(m), &runs);
             run_tiles(p->kind, rows, unit, p->a + first * p->lda, p->lda, m->data + panel * m->panel, PANEL, m->panel,
                       ahead, later, steps_of(m), target.to, target.ldo, target.is_added, NULL);
             if (!target.is_done) finish(p, result, unit * PANEL, first, rows, panel, thread);
